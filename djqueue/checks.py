@@ -1,0 +1,1 @@
+"""System checks. (Filled in by the backends.)"""
