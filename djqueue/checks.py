@@ -1,1 +1,0 @@
-"""System checks. (Filled in by the backends.)"""
