@@ -9,8 +9,9 @@
     python3 run.py lint           formatter, linter, types, import contract, migrations
     python3 run.py bench [...]    the benchmarks
 
-The first run makes .venv and installs the locked packages into it; later ones see that it is there. PostgreSQL comes from a package,
-too, and ends with the run; set DATABASE_URL to use a server of yours. DJQUEUE_PYTHON chooses the interpreter.
+The first run makes .venv and installs the locked packages into it; later ones see that it is there.
+PostgreSQL comes from a package, too, and ends with the run; set DATABASE_URL to use a server of yours.
+DJQUEUE_PYTHON chooses the interpreter.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ def main(arguments: list[str]) -> int:
     return with_database(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
 
 
-# ------------------------------------------------------------------------------------------------------------------------- verbs
+# ------------------------------------------------------------------------------------------------------ verbs
 
 
 def run_tests(arguments: list[str]) -> int:
-    """Run pytest in .venv, or in an environment for each row of the matrix. It starts PostgreSQL itself (tests/database.py)."""
+    """Run pytest in .venv, or in an environment for each row of the matrix. It starts PostgreSQL itself
+    (tests/database.py)."""
     variables = dict(os.environ)
     if "--postgres" in arguments:
         at = arguments.index("--postgres")
@@ -119,7 +121,8 @@ def lint(python: Path) -> int:
         [scripts / "ruff", "check", "."],
         [scripts / "mypy"],
         [scripts / "lint-imports"],
-        # Without a database Django warns that it cannot compare its history; the question here is about the files.
+        # Without a database Django warns that it cannot compare its history; the question here is about the
+        # files.
         [python, "-W", "ignore::RuntimeWarning", "-m", "django", "makemigrations", "--check", "--dry-run"],
     ):
         shown = " ".join(str(part) for part in command).replace(f"{scripts}/", "")
@@ -131,7 +134,7 @@ def lint(python: Path) -> int:
     return int(bool(failed))
 
 
-# ------------------------------------------------------------------------------------------------------------- PostgreSQL beside us
+# --------------------------------------------------------------------------------------- PostgreSQL beside us
 
 
 def with_database(python: Path, command: list[str]) -> int:
@@ -139,7 +142,8 @@ def with_database(python: Path, command: list[str]) -> int:
     if os.environ.get("DATABASE_URL"):
         hand_over(python, command, dict(os.environ))
     if Path(sys.prefix).resolve() != python.parent.parent.resolve():
-        # The launcher of the server is part of djqueue, so from here on this program runs inside the environment.
+        # The launcher of the server is part of djqueue, so from here on this program runs inside the
+        # environment.
         hand_over(python, [str(ROOT / "run.py"), *sys.argv[1:]], dict(os.environ))
 
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
@@ -149,7 +153,8 @@ def with_database(python: Path, command: list[str]) -> int:
 
 
 def run_beside(command: list[str], variables: dict[str, str]) -> int:
-    """Run a command to its end and return its exit code; signals that ask for the end go to it, and we wait."""
+    """Run a command to its end and return its exit code; signals that ask for the end go to it, and we
+    wait."""
     # Ctrl-C reaches it from the terminal; a kill reaches only us.
     child: subprocess.Popen[bytes] | None = None
 
@@ -200,7 +205,7 @@ def fetch_postgres(python: Path, major: str, target: Path) -> None:
     shutil.rmtree(new)
 
 
-# --------------------------------------------------------------------------------------------------------------- the environment
+# -------------------------------------------------------------------------------------------- the environment
 
 
 class NoPython(Problem):
@@ -208,7 +213,8 @@ class NoPython(Problem):
 
 
 def environment(venv: Path, lock: str, *, versions: tuple[str, ...] = PYTHONS) -> Path:
-    """Return the interpreter of a virtual environment that holds exactly the packages of a lock, making it if need be."""
+    """Return the interpreter of a virtual environment that holds exactly the packages of a lock, making it if
+    need be."""
     if is_ready(venv, lock):  # without waiting for anybody, and in a checkout that we cannot write to
         return venv / "bin" / "python"
     with locked(STATE / "run.lock"):
@@ -241,7 +247,8 @@ def fingerprint(lock: str) -> str:
 
 
 def make_environment(venv: Path, lock: str, versions: tuple[str, ...]) -> None:
-    """Make the environment anew. The stamp is written last: whatever is found without one was interrupted, and is thrown away."""
+    """Make the environment anew. The stamp is written last: whatever is found without one was interrupted,
+    and is thrown away."""
     wanted = os.environ.get("DJQUEUE_PYTHON") if venv.name == ".venv" else None
     base = find_python(versions, wanted)
     started = time.monotonic()
@@ -265,14 +272,16 @@ def make_environment(venv: Path, lock: str, versions: tuple[str, ...]) -> None:
 
 
 def remove(venv: Path) -> None:
-    """Remove an environment; its stamp first, lest a removal that is interrupted leaves half of it looking whole."""
+    """Remove an environment; its stamp first, lest a removal that is interrupted leaves half of it looking
+    whole."""
     (venv / STAMP).unlink(missing_ok=True)
     if venv.exists():
         shutil.rmtree(venv)
 
 
 def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
-    """Return the newest interpreter that really runs: names on the PATH may be shims of pyenv with nothing behind them."""
+    """Return the newest interpreter that really runs: names on the PATH may be shims of pyenv with nothing
+    behind them."""
     if wanted:
         answer = probe(shutil.which(wanted) or wanted)
         if answer is None:
@@ -281,7 +290,7 @@ def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
             )
         if answer[0] not in versions:
             raise NoPython(
-                f"DJQUEUE_PYTHON is {wanted}, which is Python {answer[0]}; djqueue supports {', '.join(versions)}."
+                f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}."
             )
         return answer[1]
     for version in versions:
@@ -290,8 +299,9 @@ def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
             if answer is not None and answer[0] == version:
                 return answer[1]
     raise NoPython(
-        f"No working Python {' or '.join(versions)} was found on the PATH or among those of pyenv and uv. Install one (on Debian and "
-        "Ubuntu with its venv package: apt install python3 python3-venv), or point DJQUEUE_PYTHON at it."
+        f"No working Python {' or '.join(versions)} was found on the PATH or among those of pyenv and uv. "
+        "Install one (on Debian and Ubuntu with its venv package: apt install python3 python3-venv), "
+        "or point DJQUEUE_PYTHON at it."
     )
 
 
@@ -315,8 +325,12 @@ def candidates(version: str) -> list[str]:
 
 
 def probe(candidate: str) -> tuple[str, Path] | None:
-    """Return the version and the true path of an interpreter, or None when it does not run or cannot make environments."""
-    question = "import sys, ctypes, ensurepip, ssl, venv; print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
+    """Return the version and the true path of an interpreter, or None when it does not run or cannot make
+    environments."""
+    question = (
+        "import sys, ctypes, ensurepip, ssl, venv; "
+        "print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
+    )
     try:
         answer = subprocess.run(
             [candidate, "-I", "-c", question],
@@ -331,7 +345,7 @@ def probe(candidate: str) -> tuple[str, Path] | None:
     return (answer[0], Path(answer[1])) if len(answer) == 2 else None
 
 
-# -------------------------------------------------------------------------------------------------------------------------- tools
+# ------------------------------------------------------------------------------------------------------ tools
 
 
 @contextlib.contextmanager

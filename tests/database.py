@@ -1,7 +1,7 @@
 """A pytest plugin that starts PostgreSQL when DATABASE_URL is not set.
 
-It is loaded with ``-p`` (see addopts in pyproject.toml) and not from conftest.py, because pytest-django reads the settings, and the
-address in them, before it comes to any conftest.
+It is loaded with ``-p`` (see addopts in pyproject.toml) and not from conftest.py, because pytest-django reads
+the settings, and the address in them, before it comes to any conftest.
 """
 
 from __future__ import annotations
@@ -40,4 +40,4 @@ def pytest_unconfigure() -> None:
 def pytest_report_header() -> str:
     if _server is None:
         return "postgresql: as in DATABASE_URL"
-    return f"postgresql: embedded, port {_server.port}, log in {_server.log}"
+    return f"postgresql: embedded {_server.major}, port {_server.port}, log in {_server.log}"

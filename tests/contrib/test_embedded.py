@@ -43,12 +43,14 @@ def query(url: str, statement: str) -> list[tuple[object, ...]]:
 def start_owner(
     directory: Path | None, *, python: str = sys.executable, user: int | None = None, **variables: str
 ) -> subprocess.Popen[str]:
-    """Start another process that runs a server and prints its address and process id, until its input ends."""
+    """Start another process that runs a server and prints its address and process id, until its input
+    ends."""
+    kept = str(directory) if directory else None
     program = f"""
         import sys
         from djqueue.contrib import embedded
 
-        with embedded.postgres({str(directory) if directory else None!r}, settings={{"fsync": False}}) as server:
+        with embedded.postgres({kept!r}, settings={{"fsync": False}}) as server:
             print(server.url, server.pid, server.is_owner, server.data_directory, flush=True)
             sys.stdin.read()
     """
@@ -66,7 +68,8 @@ def start_owner(
 
 
 def python_for(user: int) -> str | None:
-    """Return an interpreter that this user can run: ours, or the system's when ours lies below a closed home."""
+    """Return an interpreter that this user can run: ours, or the system's when ours lies below a closed
+    home."""
     question = "import sys, ctypes; assert sys.version_info >= (3, 11)"
     for python in (sys.executable, "/usr/bin/python3"):
         with suppress(OSError, subprocess.CalledProcessError):
@@ -288,7 +291,8 @@ class TestUsers:
         mine.mkdir()
         os.chown(mine, nobody, nobody)
 
-        # The programs where root's servers run them from; they may be a copy, which this user reaches through its group.
+        # The programs where root's servers run them from; they may be a copy, which this user reaches through
+        # its group.
         programs = str(postgres_server.find_binaries().directory)
         owners.append(
             start_owner(

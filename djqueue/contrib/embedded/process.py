@@ -23,9 +23,10 @@ from pathlib import Path
 # "nobody" nearly everywhere. Used as a number, because it may have no name in a container.
 UNPRIVILEGED_ID = 65534
 
-# The server is started through this little program and not through preexec_fn, which may deadlock when the caller has threads (and
-# warns about it since Python 3.12). It becomes the server, so its process id stays. ctypes must be imported before the user changes
-# (the new user may be unable to read the standard library), prctl called after it (changing the user clears the wish).
+# The server is started through this little program and not through preexec_fn, which may deadlock when the
+# caller has threads (and warns about it since Python 3.12). It becomes the server, so its process id stays.
+# ctypes must be imported before the user changes (the new user may be unable to read the standard library),
+# prctl called after it (changing the user clears the wish).
 _DOORWAY = """
 import ctypes, os, sys
 parent, user, death_signal = map(int, sys.argv[1:4])
@@ -51,13 +52,20 @@ def unprivileged_id() -> int | None:
 
 
 def spawn(
-    command: Sequence[str | Path], *, directory: Path, log: Path, death_signal: signal.Signals
+    command: Sequence[str | Path],
+    *,
+    directory: Path,
+    log: Path,
+    libraries: Path | None = None,
+    death_signal: signal.Signals,
 ) -> subprocess.Popen[bytes]:
-    """Start a server as an unprivileged user; it gets ``death_signal`` when this process ends, however it ends."""
+    """Start a server as an unprivileged user; it gets ``death_signal`` when this process ends, however it
+    ends."""
     if threading.current_thread() is not threading.main_thread():
-        # Linux sends the signal when the *thread* that started the child ends, which would stop the server far too early.
+        # Linux sends the signal when the *thread* that started the child ends, which would stop the server
+        # far too early.
         raise EmbeddedError(
-            "An embedded server must be started from the main thread, because it ends with the thread that started it."
+            "An embedded server ends with the thread that started it, so only the main thread may start one."
         )
     doorway = [sys.executable, "-I", "-S", "-c", _DOORWAY, str(os.getpid()), str(unprivileged_id() or 0)]
     with log.open("ab") as output:
@@ -67,15 +75,22 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Ctrl-C in a terminal goes to the whole process group. The server must outlive those who still use it.
+            # Ctrl-C in a terminal goes to the whole process group. The server must outlive those who still
+            # use it.
             start_new_session=True,
-            env=server_environment(),
+            env=server_environment(libraries),
         )
 
 
-def server_environment() -> dict[str, str]:
-    """Return our environment without what would change a server's ways (PGPORT, PGOPTIONS, ...)."""
+def server_environment(libraries: Path | None = None) -> dict[str, str]:
+    """Return our environment for a server, without what would change its ways (PGPORT, PGOPTIONS, ...).
+
+    ``libraries`` is searched for shared libraries: some builds can be moved about but do not know it.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+    if libraries is not None:
+        places = [str(libraries), os.environ.get("LD_LIBRARY_PATH", "")]
+        kept["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, places))
     return {**kept, "LC_ALL": "C.UTF-8"}
 
 
@@ -129,7 +144,8 @@ def command_of(pid: int) -> str:
 def inhabitants(directory: Path) -> list[int]:
     """Return the processes that sit in this directory, as servers sit in their data directory.
 
-    A look, not a proof: empty outside Linux, and blind where root may not look at other users' processes (in many containers).
+    A look, not a proof: empty outside Linux, and blind where root may not look at other users' processes (in
+    many containers).
     """
     found = []
     for entry in Path("/proc").glob("[0-9]*/cwd"):
@@ -144,8 +160,9 @@ def inhabitants(directory: Path) -> list[int]:
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that is free now.
 
-    Chosen below the range from which the kernel takes the ports of outgoing connections (32768 on Linux): a client that keeps trying
-    to reach a stopped server could otherwise be given that very port, connect to itself, and keep the server from coming back.
+    Chosen below the range from which the kernel takes the ports of outgoing connections (32768 on Linux): a
+    client that keeps trying to reach a stopped server could otherwise be given that very port, connect to
+    itself, and keep the server from coming back.
     """
     for _ in range(200):
         port = random.randint(15_000, 32_000)  # noqa: S311 - nothing secret about a port
@@ -158,14 +175,14 @@ def free_port() -> int:
     raise EmbeddedError("No free TCP port was found on 127.0.0.1 between 15000 and 32000.")
 
 
-# -------------------------------------------------------------------------------------------------------------------- directories
+# ------------------------------------------------------------------------------------------------ directories
 
 
 def private_base() -> Path:
     """Return (and make) a directory below /var/tmp that only we can write to.
 
-    For root it belongs to root, and the unprivileged user may only pass through: a process that runs as "nobody" can neither replace
-    the programs below nor plant links for root to follow.
+    For root it belongs to root, and the unprivileged user may only pass through: a process that runs as
+    "nobody" can neither replace the programs below nor plant links for root to follow.
     """
     parent = Path("/var/tmp")  # noqa: S108 - the directory made there is checked for its owner
     if not parent.is_dir():
@@ -195,8 +212,9 @@ def make_private(directory: Path) -> None:
 def home_for(directory: Path) -> Path:
     """Return (and make) the place for the files of a server that the caller wants to keep in ``directory``.
 
-    That is ``directory`` itself when we can own it. Otherwise it is a directory below /var/tmp named after it: the user that root's
-    servers run as can often not reach the one wanted (below /root, say), and a checkout may be read-only.
+    That is ``directory`` itself when we can own it. Otherwise it is a directory below /var/tmp named after
+    it: the user that root's servers run as can often not reach the one wanted (below /root, say), and a
+    checkout may be read-only.
     """
     directory = directory.absolute()
     if unprivileged_id() is None:
@@ -213,7 +231,8 @@ def home_for(directory: Path) -> Path:
 
 @contextmanager
 def temporary_home() -> Iterator[Path]:
-    """Make a place for a server's files, and remove it afterwards; remove those that killed processes left, too."""
+    """Make a place for a server's files, and remove it afterwards; remove those that killed processes left,
+    too."""
     base = private_base()
     with Lock(
         base / "sweep.lock"
