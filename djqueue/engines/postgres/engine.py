@@ -1,0 +1,263 @@
+"""The verbs on PostgreSQL: one SQL file each, with the parameters made here and the rows turned into records."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+import psycopg
+from django.db import connections
+from psycopg.rows import TupleRow
+
+from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.exceptions import EngineUnavailable
+from djqueue.records import (
+    NOBODY,
+    Ack,
+    ClaimedJob,
+    Heartbeat,
+    InsertedJob,
+    Job,
+    Lease,
+    NewJob,
+    QueueCounts,
+    Rescued,
+    Staged,
+    WorkerInfo,
+)
+from djqueue.states import JobState
+
+_TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+_TRIES = 5
+
+
+class PostgresEngine:
+    """Jobs in the database of one Django alias."""
+
+    def __init__(self, alias: str, *, listen: bool = True) -> None:
+        self.alias = alias
+        self.listen = listen
+
+    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
+        """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
+        connection = connections[self.alias]
+        columns = list(zip(*jobs, strict=True)) if jobs else [()] * len(NewJob._fields)
+        params: dict[str, Any] = {name: list(column) for name, column in zip(NewJob._fields, columns, strict=True)}
+        with connection.cursor() as cursor:
+            cursor.execute(sql("insert"), {**params, "now": now})
+            inserted = [InsertedJob._make(row) for row in cursor.fetchall()]
+        if self.listen and (
+            queues := {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
+        ):
+            wake_after_commit(connection, queues)
+        return inserted
+
+    def get(self, job_id: int) -> Job | None:
+        """Return the job, live or finished; None if there is none of this id."""
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(sql("get"), {"id": job_id})
+            row = cursor.fetchone()
+        return None if row is None else _job(row)
+
+    def counts(self) -> list[QueueCounts]:
+        """Count live jobs by queue and state."""
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(sql("counts"))
+            rows = cursor.fetchall()
+        queues: dict[str, dict[str, int]] = {}
+        oldest: dict[str, float] = {}
+        for queue, state, count, oldest_seconds in rows:
+            queues.setdefault(queue, {})[state] = count
+            if oldest_seconds is not None:
+                oldest[queue] = oldest_seconds
+        return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
+
+    def open_worker(self) -> PostgresWorkerEngine:
+        """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
+        return PostgresWorkerEngine(self.alias, listen=self.listen)
+
+    def open_listener(self) -> PostgresListener:
+        """Open a listener; it connects at its first mark."""
+        return PostgresListener(self.alias, listen=self.listen)
+
+
+class PostgresWorkerEngine:
+    """The verbs of workers and maintenance on one connection of their own.
+
+    A lost connection raises ``EngineUnavailable``; the next statement connects again.
+    """
+
+    def __init__(self, alias: str, *, listen: bool = True) -> None:
+        self._alias = alias
+        self._listen = listen
+        self._connection: psycopg.Connection[TupleRow] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
+        rows = self._run("fetch", {"queue": queue, "limit": limit, "worker": worker, "now": now})
+        return list(map(ClaimedJob._make, rows))
+
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
+        """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        # Sorted by id, like every write of many rows: two of them can then not wait for each other.
+        ordered = sorted(acks)
+        accepted: set[int] = set()
+        if finals := [ack for ack in ordered if ack.state.is_final]:
+            rows = self._run("ack", {**_ack_columns(finals), "result": [ack.result for ack in finals], "now": now})
+            accepted.update(id for (id,) in rows)
+        if others := [ack for ack in ordered if not ack.state.is_final]:
+            delays = _array(ack.delay for ack in others)
+            rows = self._run("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now})
+            accepted.update(id for id, _, _ in rows)
+            self.wake({queue for _, queue, state in rows if state == "available"})
+        return accepted
+
+    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
+        """Make due jobs available and wake whoever sleeps on their queues."""
+        [(count, queues, next_in)] = self._run("stage", {"limit": limit, "now": now})
+        self.wake(queues)
+        return Staged(count, queues, next_in)
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+        if queues and self._listen:
+            self._run("wake", {"queues": sorted(queues)})
+
+    def register(self, workers: Sequence[WorkerInfo]) -> None:
+        """Announce workers; committed before their first fetch."""
+        for worker in workers:
+            self._run(
+                "register",
+                {
+                    "id": worker.id,
+                    "name": worker.name,
+                    "hostname": worker.hostname,
+                    "pid": worker.pid,
+                    "queues": json.dumps(dict(worker.queues)),
+                    "concurrency": worker.concurrency,
+                },
+            )
+
+    def deregister(self, workers: Collection[UUID]) -> None:
+        """Forget workers that left nothing behind."""
+        self._run("deregister", {"workers": list(workers)})
+
+    def bury(self, workers: Collection[UUID]) -> None:
+        """Mark workers as dead for ever."""
+        self._run("bury", {"workers": list(workers)})
+
+    def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
+        """Raise the beat of living workers and return the beats of all known workers."""
+        rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
+        return list(map(Heartbeat._make, rows))
+
+    def rescue(
+        self,
+        workers: Collection[UUID],
+        *,
+        ran: Mapping[int, int] | None = None,
+        reason: str = "The worker was lost.",
+        limit: int = 5000,
+        now: datetime | None = None,
+    ) -> Rescued:
+        """Take jobs back from dead workers, and wake living ones for them."""
+        [(requeued, discarded, queues)] = self._run(
+            "rescue",
+            {
+                "workers": list(workers),
+                "ran_id": None if ran is None else list(ran),
+                "ran_claim": None if ran is None else list(ran.values()),
+                "reason": reason,
+                "limit": limit,
+                "now": now,
+            },
+        )
+        self.wake(queues)
+        return Rescued(requeued, discarded, queues)
+
+    def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
+        """Take jobs back whose claimer has no worker row."""
+        claimers = [claimer for (claimer,) in self._run("ownerless", {})]
+        if not claimers:
+            return Rescued()
+        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+
+    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
+        """Take or renew the lead."""
+        rows = self._run("elect", {"holder": holder, "ttl": ttl_seconds, "now": now})
+        return Lease(True, rows[0][0]) if rows else Lease(False, 0)
+
+    def resign(self, holder: UUID) -> None:
+        """Give the lead up, so that another takes it at once."""
+        self._run("resign", {"holder": holder})
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
+        """Run one statement in a transaction of its own; again if it lost a race that the database resolved."""
+        for trial in range(1, _TRIES + 1):
+            try:
+                if self._connection is None:
+                    self._connection = connect(self._alias, "worker")
+                cursor = self._connection.execute(sql(name), params)
+                return cursor.fetchall() if cursor.description else []
+            except _TRANSIENT:
+                if trial == _TRIES:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * 2**trial))  # noqa: S311  jitter, no secret
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                self.close()
+                raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
+        raise AssertionError("unreachable")
+
+
+def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:
+    now = time.monotonic()
+    return {
+        "id": _array(ack.id for ack in acks),
+        "claim": _array(ack.claim for ack in acks),
+        "state": _array(ack.state.value for ack in acks),
+        "started_ago": _array("NULL" if ack.started is None else now - ack.started for ack in acks),
+        "finished_ago": _array(max(0.0, now - ack.finished) if ack.finished else 0.0 for ack in acks),
+        "error": [ack.error for ack in acks],
+        "is_spent": _array(ack.is_spent for ack in acks),
+    }
+
+
+def _array(values: Iterable[object]) -> str:
+    """Write a PostgreSQL array of plain words and numbers: joined in C, where psycopg would adapt each element."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _job(row: Sequence[Any]) -> Job:
+    values = dict(zip(_JOB_COLUMNS, row, strict=True))
+    for name in ("args", "kwargs", "errors", "meta", "result", "cancel_request"):
+        if values[name] is not None:
+            values[name] = json.loads(values[name])
+    if values["attempted_by"] == NOBODY:
+        values["attempted_by"] = values["attempted_at"] = None
+    return Job(**{**values, "state": JobState(values["state"])})
+
+
+_JOB_COLUMNS = (
+    "id state queue task args kwargs priority attempt max_attempts claim attempted_by attempted_at inserted_at"
+    " scheduled_at ready_at expires_at started_at finished_at errors result meta unique_key cancel_request"
+).split()

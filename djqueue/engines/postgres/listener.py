@@ -1,0 +1,143 @@
+"""Sleep until somebody makes a job available.
+
+The mark of sleep is an advisory lock on the LISTEN connection: it dies with its owner, writes nothing and cannot bloat.
+See ``sql/mark.sql`` and ``sql/wake.sql`` for the two halves of the protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import time
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.statements import sql
+from djqueue.exceptions import EngineUnavailable
+
+logger = logging.getLogger("djqueue.listener")
+
+_MARK_TIMEOUT = "20ms"
+_RECONNECT_SECONDS = 1.0
+
+
+class PostgresListener:
+    """``listen=False``: there is no LISTEN here (a pooler in between); ``wait`` is only a sleep."""
+
+    def __init__(self, alias: str, *, listen: bool = True) -> None:
+        self._alias = alias
+        self._listen = listen
+        self._connection: psycopg.Connection[TupleRow] | None = None
+        self._connect_after = 0.0
+        self._marked: set[str] = set()
+        self._woken: set[str] = set()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def mark(self, queues: Collection[str]) -> None:
+        """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
+        if (connection := self._connected()) is None:
+            return
+        for queue in sorted(set(queues) - self._marked):
+            try:
+                connection.execute(sql("mark"), {"queue": queue})
+            except psycopg.errors.LockNotAvailable:
+                continue  # another sleeper is marked, and a NOTIFY wakes us too
+            except psycopg.Error as error:
+                self._lose(error)
+                return
+            self._marked.add(queue)
+
+    def unmark(self) -> None:
+        """Say that nobody sleeps here any more."""
+        if self._marked and self._connection is not None:
+            self._marked.clear()
+            try:
+                self._connection.execute(sql("unmark"))
+            except psycopg.Error as error:
+                self._lose(error)
+
+    def wait(self, timeout: float) -> set[str]:
+        """Sleep until woken, interrupted or ``timeout`` seconds passed; return the queues that were named."""
+        connection = self._connection
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reader, selectors.EVENT_READ)
+            if connection is not None:
+                self._take(connection)
+                selector.register(connection.pgconn.socket, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(0 if self._woken else timeout)}
+        if self._reader in ready:
+            self._drain()
+        if connection is not None and ready - {self._reader}:
+            try:
+                connection.pgconn.consume_input()
+                self._take(connection)
+            except psycopg.OperationalError as error:
+                self._lose(error)
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def interrupt(self) -> None:
+        """End the current or next ``wait``; for other threads and signal handlers."""
+        try:
+            os.write(self._writer, b"!")
+        except BlockingIOError:
+            pass  # the pipe is full of interruptions already
+        except OSError:
+            pass  # closed: nobody waits any more
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._reader >= 0:
+            os.close(self._reader)
+            os.close(self._writer)
+            self._reader = self._writer = -1
+
+    def _connected(self) -> psycopg.Connection[TupleRow] | None:
+        if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
+            try:
+                connection = connect(self._alias, "listener")
+                connection.execute("SELECT set_config('lock_timeout', %s, false)", [_MARK_TIMEOUT])
+                row = connection.execute(sql("listen")).fetchone()
+                assert row is not None
+                connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
+                # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
+                connection.add_notify_handler(lambda notify: self._woken.add(notify.payload))
+                self._connection = connection
+            except (EngineUnavailable, psycopg.Error) as error:
+                self._lose(error)
+        return self._connection
+
+    def _lose(self, error: Exception) -> None:
+        logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
+        self._marked.clear()
+        self._connect_after = time.monotonic() + _RECONNECT_SECONDS
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
+        while notification := connection.pgconn.notifies():
+            self._woken.add(notification.extra.decode())
+
+    def _drain(self) -> None:
+        try:
+            while os.read(self._reader, 4096):
+                pass
+        except BlockingIOError:
+            pass

@@ -1,0 +1,28 @@
+-- Put jobs back after an attempt: to be retried, snoozed or handed back.
+-- Params: one array per column, all of the same length: id, claim, state (available, scheduled, retryable), started_ago
+-- (seconds back from this write; null: the function never began), delay (seconds until due, for the states that wait),
+-- error (may be null), is_spent (false gives the attempt back); now timestamptz (null: the database's clock).
+-- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim.
+-- A job handed back keeps its ready_at, and with it its place in the queue.
+WITH outcome AS MATERIALIZED (
+    SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+    FROM unnest(
+        %(id)s::bigint[], %(claim)s::bigint[], %(state)s::text[], %(started_ago)s::float8[], %(delay)s::float8[],
+        %(error)s::jsonb[], %(is_spent)s::bool[]
+    ) AS o (id, claim, state, started_ago, delay, error, is_spent)
+)
+UPDATE djqueue_job AS job
+SET
+    state = o.state,
+    attempt = CASE WHEN o.is_spent THEN job.attempt ELSE job.attempt - 1 END,
+    ready_at = CASE WHEN o.state <> 'available' THEN NULL WHEN o.is_spent THEN o.at ELSE job.ready_at END,
+    scheduled_at = CASE WHEN o.state = 'available' THEN job.scheduled_at ELSE o.at + o.delay * interval '1 second' END,
+    started_at = COALESCE(job.started_at, o.at - o.started_ago * interval '1 second'),
+    errors = CASE WHEN o.error IS NULL THEN job.errors ELSE job.errors || o.error END,
+    meta = CASE
+        WHEN o.state = 'scheduled' THEN jsonb_set(job.meta, '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))
+        ELSE job.meta
+    END
+FROM outcome AS o
+WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+RETURNING job.id, job.queue, job.state

@@ -1,0 +1,33 @@
+-- Claim up to %(limit)s available jobs of one queue for a worker, counting the attempt and raising the claim.
+-- Params: queue text, limit int, worker uuid, now timestamptz (null: the database's clock).
+-- Returns: what an execution needs, in run order.
+-- The CTE with FOR UPDATE is a fence: as a sub-select in IN (...) the planner may run it again per outer row and
+-- lock, and so claim, more rows than the limit. The order is that of the index djqueue_job_fetch, so nothing sorts.
+-- The update changes no indexed column and keeps the row's length: a HOT update.
+WITH locked AS MATERIALIZED (
+    SELECT id
+    FROM djqueue_job
+    WHERE queue = %(queue)s AND ready_at IS NOT NULL AND state = 'available'
+    ORDER BY priority DESC, ready_at, id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE djqueue_job AS job
+    SET
+        state = 'executing',
+        attempt = job.attempt + 1,
+        claim = job.claim + 1,
+        attempted_by = %(worker)s,
+        attempted_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
+    FROM locked
+    WHERE job.id = locked.id AND job.state = 'available'
+    RETURNING
+        job.id, job.claim, job.queue, job.task, job.args, job.kwargs, job.attempt, job.max_attempts, job.priority,
+        job.inserted_at, job.started_at, job.scheduled_at, job.expires_at, job.attempted_at, job.errors, job.meta, job.ready_at
+)
+SELECT
+    id, claim, queue, task, args::text, kwargs::text, attempt, max_attempts, priority,
+    inserted_at, started_at, scheduled_at, expires_at, attempted_at, errors::text, meta::text
+FROM claimed
+ORDER BY priority DESC, ready_at, id

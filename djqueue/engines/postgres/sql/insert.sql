@@ -1,0 +1,39 @@
+-- Store jobs, and say in input order what became of each.
+-- Params: one array per column, all of the same length; now timestamptz (null: the database's clock).
+-- Returns: id, state, inserted_at, was_duplicate.
+-- clock_timestamp(), not now(): in a long transaction now() is old and the job would jump the queue.
+-- ON CONFLICT waits for an uncommitted holder of the key, and inserts if that one rolls back.
+WITH input AS MATERIALIZED (
+    SELECT
+        i.*,
+        t.at,
+        COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
+        nextval(pg_get_serial_sequence('djqueue_job', 'id')) AS id
+    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+    CROSS JOIN unnest(
+        %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
+        %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],
+        %(expires_at)s::timestamptz[], %(meta)s::jsonb[], %(unique_key)s::text[]
+    ) WITH ORDINALITY AS i (
+        task, queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, meta, unique_key, place
+    )
+),
+inserted AS (
+    INSERT INTO djqueue_job (
+        id, state, queue, task, args, kwargs, priority, max_attempts, inserted_at, ready_at, scheduled_at, expires_at, meta, unique_key
+    )
+    SELECT
+        id,
+        CASE WHEN due_at > at THEN 'scheduled' ELSE 'available' END,
+        queue, task, args, kwargs, priority, max_attempts, at,
+        CASE WHEN due_at > at THEN NULL ELSE at END,
+        due_at, expires_at, meta, unique_key
+    FROM input
+    ORDER BY place
+    ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING
+    RETURNING id, state, inserted_at
+)
+SELECT inserted.id, inserted.state, COALESCE(inserted.inserted_at, input.at) AS inserted_at, inserted.id IS NULL AS was_duplicate
+FROM input
+LEFT JOIN inserted ON inserted.id = input.id
+ORDER BY input.place

@@ -1,0 +1,135 @@
+"""The seam between djqueue and a store.
+
+Every verb that needs the time takes ``now=None``; None is the store's own clock, and tests pass a time instead of
+sleeping. Verbs are safe to call from many processes at once. What cannot reach the store raises
+``EngineUnavailable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from djqueue.records import (
+    Ack,
+    ClaimedJob,
+    Heartbeat,
+    InsertedJob,
+    Job,
+    Lease,
+    NewJob,
+    QueueCounts,
+    Rescued,
+    Staged,
+    WorkerInfo,
+)
+
+
+class Engine(Protocol):
+    """One store. ``insert``, ``get`` and ``wake`` join the caller's transaction; all else runs on its own."""
+
+    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
+        """Store the jobs and answer in the same order.
+
+        Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
+        """
+
+    def get(self, job_id: int) -> Job | None:
+        """Return the job, live or finished; None if there is none of this id."""
+
+    def counts(self) -> list[QueueCounts]:
+        """Count live jobs by queue and state."""
+
+    def open_worker(self) -> WorkerEngine:
+        """Open what one thread of a worker or supervisor needs: a connection of its own."""
+
+    def open_listener(self) -> Listener:
+        """Open a listener; it belongs to the one thread that waits on it."""
+
+
+class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
+    """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
+
+    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
+
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
+        """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+
+    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
+        """Make due jobs available."""
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+
+    def register(self, workers: Sequence[WorkerInfo]) -> None:
+        """Announce workers; committed before their first fetch."""
+
+    def deregister(self, workers: Collection[UUID]) -> None:
+        """Forget workers that left nothing behind."""
+
+    def bury(self, workers: Collection[UUID]) -> None:
+        """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+
+    def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
+        """Raise the beat of living workers and return the beats of all known workers.
+
+        A worker that is missing from the answer, or dead in it, is dead for ever.
+        """
+
+    def rescue(
+        self,
+        workers: Collection[UUID],
+        *,
+        ran: Mapping[int, int] | None = None,
+        reason: str = "",
+        limit: int = 5000,
+        now: datetime | None = None,
+    ) -> Rescued:
+        """Take jobs back from dead workers.
+
+        ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
+        ``reason`` is recorded with the spent attempt.
+        """
+
+    def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
+        """Take jobs back whose claimer has no worker row."""
+
+    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
+        """Take or renew the lead."""
+
+    def resign(self, holder: UUID) -> None:
+        """Give the lead up, so that another takes it at once."""
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+
+
+class Listener(AbstractContextManager["Listener"], Protocol):
+    """Waiting for work without polling.
+
+    ``mark`` before the last look and ``wait`` after it: whoever makes a job available after that look sees the mark
+    and wakes the sleeper. Where the store cannot wake anybody (a pooler in between), ``mark`` does nothing and
+    ``wait`` returns at its timeout.
+    """
+
+    def mark(self, queues: Collection[str]) -> None:
+        """Say that somebody is about to sleep on these queues."""
+
+    def unmark(self) -> None:
+        """Say that nobody sleeps here any more. Cheap when nothing is marked."""
+
+    def wait(self, timeout: float) -> set[str]:
+        """Sleep until one of the queues is woken, ``interrupt`` is called or ``timeout`` seconds passed.
+
+        Return the payloads of the wake-ups, which may be empty.
+        """
+
+    def interrupt(self) -> None:
+        """End the current or next ``wait``. The only method that other threads and signal handlers may call."""
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""

@@ -1,0 +1,103 @@
+"""What djqueue raises, and what a task raises to steer its own job.
+
+::
+
+    DjqueueError
+    ├── InvalidOptions          settings that cannot work (also a system check)
+    ├── InvalidJob              enqueue refuses this job; nothing was stored
+    │   ├── InvalidArguments    the arguments cannot be stored as JSON
+    │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    ├── UnknownTask             no task of this name is registered
+    ├── EngineUnavailable       the store did not answer; try again later
+    ├── EngineRefused           the store answered that it does not take this value
+    ├── TaskTimeout             the task ran longer than its timeout
+    └── WorkerLost              recorded for a job whose worker died
+
+    Steering (raised by a task, never an error of djqueue)
+    ├── Retry(delay)            fail this attempt and try again after the delay
+    ├── Snooze(delay)           run again later; no attempt is spent
+    ├── Cancel(reason)          end as cancelled
+    └── Discard(reason)         end as discarded, no further attempt
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class DjqueueError(Exception):
+    """Anything that djqueue itself found wrong."""
+
+
+class InvalidOptions(DjqueueError):
+    """The OPTIONS of a djqueue backend in TASKS cannot work. The message names the key and what it takes."""
+
+
+class InvalidJob(DjqueueError, ValueError):
+    """This job cannot be enqueued. Nothing was stored."""
+
+
+class InvalidArguments(InvalidJob, TypeError):
+    """The arguments cannot be stored as JSON. Pass plain values, for example a primary key rather than a model."""
+
+
+class JobTooLarge(InvalidJob):
+    """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
+
+
+class UnknownTask(DjqueueError, LookupError):
+    """No task of this name is registered. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"""
+
+
+class EngineUnavailable(DjqueueError):
+    """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
+
+
+class EngineRefused(DjqueueError):
+    """The store does not take this value or statement. The message says what it found wrong."""
+
+
+class TaskTimeout(DjqueueError):
+    """The task ran longer than its timeout."""
+
+
+class WorkerLost(DjqueueError):
+    """The worker that ran this job died or went silent before it could record an outcome."""
+
+
+class Steering(Exception):
+    """Base of what a task raises to decide about its own job."""
+
+
+def _as_timedelta(delay: timedelta | float) -> timedelta:
+    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+
+
+class Retry(Steering):
+    """Fail this attempt and run the job again after ``delay`` (a timedelta or seconds; None: the task's backoff)."""
+
+    def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
+        super().__init__(reason or "The task asked for a retry.")
+        self.delay = None if delay is None else _as_timedelta(delay)
+
+
+class Snooze(Steering):
+    """Run the job again after ``delay`` (a timedelta or seconds) without spending an attempt."""
+
+    def __init__(self, delay: timedelta | float) -> None:
+        self.delay = _as_timedelta(delay)
+        super().__init__(f"The task snoozed itself for {self.delay}.")
+
+
+class Cancel(Steering):
+    """End the job as cancelled, with a reason for whoever looks at it later."""
+
+    def __init__(self, reason: str = "The task cancelled itself.") -> None:
+        super().__init__(reason)
+
+
+class Discard(Steering):
+    """End the job as discarded although attempts are left, with a reason for whoever looks at it later."""
+
+    def __init__(self, reason: str = "The task discarded itself.") -> None:
+        super().__init__(reason)

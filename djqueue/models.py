@@ -1,0 +1,184 @@
+"""The tables.
+
+``Job`` holds live jobs only; the ack that finishes a job moves its row to ``FinishedJob`` in the same statement. The live table stays small,
+hot and quick to vacuum, whatever the history's size. Both have the same columns.
+
+A claim must be a HOT update: what it writes (state, attempt, claim, attempted_by, attempted_at) is in no index and
+in no index predicate, is never null, and has the same width from the start. The page keeps half of its space free
+for the new row version (fillfactor, in the migration).
+
+No foreign key points at a job, and none may: store ``result.id`` instead. Rows are written by the engine's SQL;
+the models are for reading.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from djqueue.records import NOBODY
+from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""``attempted_at`` of a job that was never claimed: a value of the width that the claim will write over."""
+
+
+class AbstractJob(models.Model):
+    """A unit of work: which task, with which arguments, and what became of it."""
+
+    id = models.BigAutoField(primary_key=True)
+    state = models.CharField(
+        _("state"),
+        max_length=9,
+        choices=[(state.value, state.value) for state in JobState],
+        db_default=JobState.AVAILABLE.value,
+    )
+    queue = models.CharField(_("queue"), max_length=128, db_default="default")
+    task = models.CharField(_("task"), max_length=255)
+    args = models.JSONField(_("arguments"), db_default=[])
+    kwargs = models.JSONField(_("keyword arguments"), db_default={})
+    priority = models.SmallIntegerField(
+        _("priority"), db_default=0, help_text=_("−100 to 100; higher runs first.")
+    )
+    attempt = models.IntegerField(_("attempt"), db_default=0, help_text=_("How often it was started."))
+    max_attempts = models.IntegerField(_("max attempts"), db_default=20)
+    claim = models.BigIntegerField(
+        _("claim"),
+        db_default=0,
+        help_text=_("Raised by every fetch; an outcome counts only under its own claim."),
+    )
+    attempted_by = models.UUIDField(_("attempted by"), db_default=NOBODY)
+    attempted_at = models.DateTimeField(_("attempted at"), db_default=NEVER)
+    inserted_at = models.DateTimeField(_("inserted at"), db_default=Now())
+    ready_at = models.DateTimeField(
+        _("ready at"), null=True, help_text=_("When it became available; kept while it executes.")
+    )
+    scheduled_at = models.DateTimeField(_("scheduled at"), null=True, help_text=_("Not before this time."))
+    expires_at = models.DateTimeField(
+        _("expires at"), null=True, help_text=_("Not started by then: cancelled.")
+    )
+    started_at = models.DateTimeField(
+        _("started at"), null=True, help_text=_("When the function first began.")
+    )
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    errors = models.JSONField(
+        _("errors"), db_default=[], help_text=_("One object per failed attempt, newest last.")
+    )
+    result = models.JSONField(_("result"), null=True)
+    meta = models.JSONField(_("meta"), db_default={})
+    unique_key = models.CharField(_("unique key"), max_length=64, null=True)  # noqa: DJ001  null: not unique
+    cancel_request = models.JSONField(_("cancel request"), null=True, help_text=_("Who asked, why and when."))
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class Job(AbstractJob):
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"
+            ),
+            models.UniqueConstraint(
+                fields=["unique_key"], condition=models.Q(unique_key__isnull=False), name="djqueue_job_unique"
+            ),
+        ]
+        indexes = [
+            # A job enters the fetch index when it becomes available and stays while it executes: the claim
+            # changes no column of it. The order is exactly that of fetch.sql.
+            models.Index(
+                fields=["queue", "-priority", "ready_at", "id"],
+                condition=models.Q(ready_at__isnull=False),
+                name="djqueue_job_fetch",
+            ),
+            models.Index(
+                fields=["scheduled_at", "id"],
+                condition=models.Q(ready_at__isnull=True),
+                name="djqueue_job_stage",
+            ),
+        ]
+
+
+class FinishedJob(AbstractJob):
+    class Meta:
+        verbose_name = _("finished job")
+        verbose_name_plural = _("finished jobs")
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(state__in=[s.value for s in FINAL_STATES]),
+                name="djqueue_finishedjob_state",
+            ),
+        ]
+        indexes = [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")]
+
+
+class Queue(models.Model):
+    """What operators decided about a queue. A queue without a row has no special rules."""
+
+    name = models.CharField(_("name"), max_length=128, primary_key=True)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=255, db_default="")
+    pause_reason = models.TextField(_("reason"), db_default="")
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Worker(models.Model):
+    """One worker process, under a fresh id per start."""
+
+    id = models.UUIDField(primary_key=True)
+    name = models.CharField(_("name"), max_length=255)
+    hostname = models.CharField(_("host"), max_length=255)
+    pid = models.IntegerField(_("process id"))
+    queues = models.JSONField(_("queues"), db_default={})
+    concurrency = models.IntegerField(_("concurrency"))
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    beat = models.BigIntegerField(
+        _("beat"), db_default=0, help_text=_("Raised every two seconds while the worker lives.")
+    )
+    beat_at = models.DateTimeField(_("last beat at"), db_default=Now())
+    is_draining = models.BooleanField(_("draining"), db_default=False)
+    died_at = models.DateTimeField(
+        _("died at"),
+        null=True,
+        help_text=_("Known to be dead; the row stays until nothing of it is left to rescue."),
+    )
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Leader(models.Model):
+    """Who does the maintenance: a lease by the database's clock, with a term that only grows."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    holder = models.UUIDField()
+    term = models.BigIntegerField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("leader")
+        verbose_name_plural = _("leaders")
+
+    def __str__(self) -> str:
+        return f"{self.name}, term {self.term}"

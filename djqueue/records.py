@@ -1,0 +1,187 @@
+"""What crosses the seam between djqueue and an engine.
+
+JSON travels as text: it is encoded once, where the user's values are checked, and decoded once, where they are used.
+Durations travel as seconds, counted back from the moment of the write, because only the store's clock decides
+anything and a worker's clock may be wrong.
+
+The records of which there is one per job on the hot path are named tuples: an engine turns a row into one at a
+tenth of the price of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from djqueue.states import JobState
+
+NOBODY = UUID(int=0)
+"""Who has claimed a job that nobody ever claimed."""
+
+
+class NewJob(NamedTuple):
+    """A job as enqueued: checked, encoded, not stored yet."""
+
+    task: str
+    args: str = "[]"
+    kwargs: str = "{}"
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 20
+    scheduled_at: datetime | None = None
+    """Not before this time. None: at once, or after ``delay``."""
+    delay: timedelta | None = None
+    """Not before this long after the insert, by the store's clock."""
+    expires_at: datetime | None = None
+    """Not started by then: cancelled."""
+    meta: str = "{}"
+    unique_key: str | None = None
+    """No two live jobs hold the same key."""
+
+
+class InsertedJob(NamedTuple):
+    """What the store says about a job that it was given."""
+
+    id: int
+    state: str
+    inserted_at: datetime
+    was_duplicate: bool = False
+    """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
+
+
+class ClaimedJob(NamedTuple):
+    """A job as fetched: everything its execution needs."""
+
+    id: int
+    claim: int
+    queue: str
+    task: str
+    args: str
+    kwargs: str
+    attempt: int
+    max_attempts: int
+    priority: int
+    inserted_at: datetime
+    started_at: datetime | None
+    scheduled_at: datetime | None
+    expires_at: datetime | None
+    attempted_at: datetime
+    errors: str
+    meta: str
+
+
+class Ack(NamedTuple):
+    """The outcome of one claim. ``state`` is where the job goes.
+
+    ``claim`` is the fence: the store takes the ack only while the job is still executing under this claim.
+    """
+
+    id: int
+    claim: int
+    state: JobState
+    started: float | None = None
+    """When the function began, ``time.monotonic()`` of this process. None: it never did."""
+    finished: float = 0.0
+    """When it ended, ``time.monotonic()`` of this process."""
+    result: str | None = None
+    error: str | None = None
+    """A JSON object to append to the job's errors."""
+    delay: float = 0.0
+    """Seconds until a retryable or scheduled job is due."""
+    is_spent: bool = True
+    """False gives the attempt back: handed back, snoozed, never begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as stored, live or finished."""
+
+    id: int
+    state: JobState
+    queue: str
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    priority: int
+    attempt: int
+    max_attempts: int
+    claim: int
+    attempted_by: UUID | None
+    attempted_at: datetime | None
+    inserted_at: datetime
+    scheduled_at: datetime | None
+    ready_at: datetime | None
+    expires_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    errors: list[dict[str, Any]]
+    result: Any
+    meta: dict[str, Any]
+    unique_key: str | None
+    cancel_request: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """One worker process, as it announces itself before its first fetch."""
+
+    id: UUID
+    name: str
+    hostname: str
+    pid: int
+    queues: Mapping[str, int | None]
+    """Queue name → its own concurrency (None: shares the worker's slots)."""
+    concurrency: int
+
+
+class Heartbeat(NamedTuple):
+    """What a beat found: one row per known worker."""
+
+    worker: UUID
+    beat: int
+    is_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one run of the stager did."""
+
+    count: int
+    queues: Sequence[str]
+    """Queues that got available jobs."""
+    next_in: float | None
+    """Seconds until the next scheduled or retryable job is due; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """What one rescue did."""
+
+    requeued: int = 0
+    discarded: int = 0
+    queues: Sequence[str] = ()
+    """Queues that got available jobs."""
+
+    @property
+    def count(self) -> int:
+        return self.requeued + self.discarded
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who leads, by the store's clock."""
+
+    is_held: bool
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Live jobs of one queue by state, and how long the oldest available one has waited."""
+
+    queue: str
+    states: Mapping[str, int] = field(default_factory=dict)
+    oldest_available_seconds: float | None = None
