@@ -355,6 +355,9 @@ def locked(path: Path):
 
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with path.open("a") as file:
+        # Passed on to pip and its like: they survive us when we are killed, and must not write into what the
+        # next run makes. The lock is held until the last of them is gone.
+        os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -364,7 +367,8 @@ def locked(path: Path):
 
 
 def run_or_explain(command: list[object], problem: str) -> None:
-    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    # close_fds=False: see locked().
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, close_fds=False, check=False)
     if result.returncode:
         raise Problem(f"{problem} (see above). Nothing is half done: run it again.")
 
