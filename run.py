@@ -17,6 +17,7 @@ DJQUEUE_PYTHON chooses the interpreter.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -148,7 +149,9 @@ def with_database(python: Path, command: list[str]) -> int:
 
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
 
-    with embedded.postgres(STATE) as server:
+    # Room for several worker processes with their threads, and for what the benchmarks move.
+    settings = {"max_connections": 200, "shared_buffers": "256MB"}
+    with embedded.postgres(STATE, settings=settings) as server:
         return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
 
 
@@ -164,9 +167,15 @@ def run_beside(command: list[str], variables: dict[str, str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
-    child = subprocess.Popen(command, cwd=ROOT, env=variables)
+    child = subprocess.Popen(command, cwd=ROOT, env=variables, preexec_fn=end_with_parent)
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def end_with_parent() -> None:
+    """Ask for a SIGTERM when run.py is killed: its server goes then, and nobody should go on without it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def postgres_binaries(major: str) -> Path:
