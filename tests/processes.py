@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 from django.db import connection
@@ -30,7 +30,7 @@ class WorkerProcess:
     """``manage.py runworker`` in a process group of its own, with what it logs."""
 
     def __init__(self, *args: str, env: dict[str, str] | None = None) -> None:
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the object
         self.process = subprocess.Popen(
             [sys.executable, "-m", "django", "runworker", *args],
             env={**environment(), **(env or {})},
@@ -41,7 +41,7 @@ class WorkerProcess:
 
     @property
     def log(self) -> str:
-        self._log.flush()
+        """What it has written so far; to be read after the block too."""
         self._log.seek(0)
         return self._log.read().decode()
 
@@ -75,12 +75,9 @@ def worker(*args: str, env: dict[str, str] | None = None) -> Iterator[WorkerProc
     try:
         yield running
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(running.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         running.process.wait(10)
-        running._log.close()
 
 
 def drain(*args: str) -> str:
