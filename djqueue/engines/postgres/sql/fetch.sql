@@ -3,11 +3,14 @@
 -- Returns: what an execution needs, in run order.
 -- The CTE with FOR UPDATE is a fence: as a sub-select in IN (...) the planner may run it again per outer row and
 -- lock, and so claim, more rows than the limit. The order is that of the index djqueue_job_fetch, so nothing sorts.
+-- "state <> 'executing'" instead of "state = 'available'": a job with ready_at is one or the other, but the planner, which has
+-- no statistics of state, expects 0.5 % of the rows from an equation and 99.5 % from an inequality. With the equation it
+-- believes that it has to walk the whole index for LIMIT rows, and sorts a sequential scan (45 us per job instead of 14).
 -- The update changes no indexed column and keeps the row's length: a HOT update.
 WITH locked AS MATERIALIZED (
     SELECT id
     FROM djqueue_job
-    WHERE queue = %(queue)s AND ready_at IS NOT NULL AND state = 'available'
+    WHERE queue = %(queue)s AND ready_at IS NOT NULL AND state <> 'executing'
     ORDER BY priority DESC, ready_at, id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
