@@ -9,6 +9,7 @@
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
     ├── UnknownTask             no task of this name is registered
     ├── EngineUnavailable       the store did not answer; try again later
+    ├── Unstorable              the store cannot hold a value of this call; nothing of the call was stored
     ├── TaskTimeout             the task ran longer than its timeout
     └── WorkerLost              recorded for a job whose worker died
 
@@ -50,6 +51,10 @@ class UnknownTask(DjqueueError, LookupError):
 
 class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
+
+
+class Unstorable(DjqueueError):
+    """The store refuses a value of this call, and nothing of the call was stored. Trying again does not help."""
 
 
 class TaskTimeout(DjqueueError):
