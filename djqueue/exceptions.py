@@ -7,9 +7,11 @@
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the arguments cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    ├── InvalidResult           what a task returned cannot be stored; the attempt fails
+    │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
     ├── EngineUnavailable       the store did not answer; try again later
-    ├── Unstorable              the store cannot hold a value of this call; nothing of the call was stored
+    ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     └── WorkerLost              recorded for a job whose worker died
 
@@ -45,6 +47,14 @@ class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
 
 
+class InvalidResult(DjqueueError, TypeError, ValueError):
+    """What the task returned cannot be stored as JSON. Return plain values, or nothing."""
+
+
+class ResultTooLarge(InvalidResult):
+    """What the task returned is too large for a row. Store it elsewhere and return a reference to it."""
+
+
 class UnknownTask(DjqueueError, LookupError):
     """No task of this name is registered. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"""
 
@@ -53,8 +63,8 @@ class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
 
 
-class Unstorable(DjqueueError):
-    """The store refuses a value of this call, and nothing of the call was stored. Trying again does not help."""
+class EngineRefused(DjqueueError):
+    """The store does not take this value or statement. The message says what it found wrong."""
 
 
 class TaskTimeout(DjqueueError):

@@ -2,7 +2,7 @@
 
 Every verb that needs the time takes ``now=None``; None is the store's own clock, and tests pass a time instead of
 sleeping. Verbs are safe to call from many processes at once. A worker's verb that cannot reach the store raises
-``EngineUnavailable``; one whose values the store refuses raises ``Unstorable`` and has done nothing.
+``EngineUnavailable``; one whose values the store refuses raises ``EngineRefused`` and has done nothing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
-        A retryable or scheduled job without a delay is available at once. ``Unstorable``: one of the outcomes cannot be
-        stored; the store may have taken others of the batch, and names them as not accepted when they come again.
+        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
+        stored, and none of the batch was.
         """
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from djqueue.exceptions import Unstorable
+from djqueue.exceptions import EngineRefused
 from djqueue.records import Ack, ClaimedJob, InsertedJob, Lease, NewJob, Rescued, Staged, WorkerInfo
 from djqueue.states import JobState
 
@@ -82,7 +82,11 @@ class TestInsert:
         [inserted] = engine.insert([new], now=NOW)
 
         job = engine.get(inserted.id)
-        assert (job.task, job.args, job.kwargs) == (new.task, [1, "zwei", None, [3.5]], {"name": "Ünal \U0001f680"})
+        assert (job.task, job.args, job.kwargs) == (
+            new.task,
+            [1, "zwei", None, [3.5]],
+            {"name": "Ünal \U0001f680"},
+        )
         assert (job.queue, job.priority, job.max_attempts) == ("mail", -100, 3)
         assert (job.scheduled_at, job.expires_at) == (new.scheduled_at, new.expires_at)
         assert (job.meta, job.unique_key) == ({"trace": "abc"}, "key")
@@ -135,7 +139,9 @@ class TestInsert:
         assert engine.get(inner) is None
         assert engine.get(outer) is not None
 
-    def test_a_thousand_jobs_of_fifty_kilobytes_with_a_long_queue_name_fit_into_one_transaction(self, engine, worker, me):
+    def test_a_thousand_jobs_of_fifty_kilobytes_with_a_long_queue_name_fit_into_one_transaction(
+        self, engine, worker, me
+    ):
         """B64"""
         queue = "q" * 120
 
@@ -201,13 +207,27 @@ class TestGet:
         assert engine.get(id) is None
 
     def test_a_finished_job_is_found_with_all_it_had(self, engine, worker, me):
-        id = insert_one(engine, args="[1]", kwargs='{"a": 2}', queue="q", priority=7, meta='{"m": 1}', unique_key="k")
+        id = insert_one(
+            engine, args="[1]", kwargs='{"a": 2}', queue="q", priority=7, meta='{"m": 1}', unique_key="k"
+        )
         live = engine.get(id)
         worker.ack([ack(fetch_one(worker, me, queue="q"))], now=NOW)
 
         job = engine.get(id)
 
-        same = ["id", "queue", "task", "args", "kwargs", "priority", "max_attempts", "inserted_at", "ready_at", "meta", "unique_key"]
+        same = [
+            "id",
+            "queue",
+            "task",
+            "args",
+            "kwargs",
+            "priority",
+            "max_attempts",
+            "inserted_at",
+            "ready_at",
+            "meta",
+            "unique_key",
+        ]
         assert {name: getattr(job, name) for name in same} == {name: getattr(live, name) for name in same}
 
 
@@ -264,7 +284,11 @@ class TestFetch:
         job = fetch_one(worker, me, queue="q")
 
         assert (job.id, job.queue, job.task, job.priority, job.max_attempts) == (id, "q", "tests.task", 3, 4)
-        assert (json.loads(job.args), json.loads(job.kwargs), json.loads(job.meta)) == ([1], {"a": [2]}, {"m": 1})
+        assert (json.loads(job.args), json.loads(job.kwargs), json.loads(job.meta)) == (
+            [1],
+            {"a": [2]},
+            {"m": 1},
+        )
         assert json.loads(job.errors) == []
         assert (job.inserted_at, job.scheduled_at, job.expires_at) == (NOW, NOW - SECOND, NOW + SECOND)
         assert (job.started_at, job.attempted_at) == (None, NOW)
@@ -286,7 +310,7 @@ class TestFetch:
         assert worker.fetch("default", 1, me) == []
 
     def test_a_queue_name_is_data(self, engine, worker, me):
-        queue = "it's; %(x)s \\ \"q\""
+        queue = 'it\'s; %(x)s \\ "q"'
         id = insert_one(engine, queue=queue)
 
         assert ids(worker.fetch(queue, 1, me)) == [id]
@@ -299,7 +323,8 @@ class TestAck:
         clock = time.monotonic()
 
         accepted = worker.ack(
-            [ack(job, started=clock - 3, finished=clock - 1, result='{"total": 3}')], now=NOW + timedelta(minutes=1)
+            [ack(job, started=clock - 3, finished=clock - 1, result='{"total": 3}')],
+            now=NOW + timedelta(minutes=1),
         )
 
         assert accepted == {id}
@@ -323,7 +348,9 @@ class TestAck:
     def test_a_job_ends_with_its_error(self, engine, worker, me, state):
         id = insert_one(engine)
 
-        accepted = worker.ack([ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND)
+        accepted = worker.ack(
+            [ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND
+        )
 
         job = engine.get(id)
         assert accepted == {id}
@@ -341,7 +368,17 @@ class TestAck:
         id = insert_one(engine)
         for n in (1, 2):
             at = NOW + n * timedelta(minutes=1)
-            worker.ack([ack(fetch_one(worker, me, now=at), JobState.RETRYABLE, delay=30.0, error=f'{{"attempt": {n}}}')], now=at)
+            worker.ack(
+                [
+                    ack(
+                        fetch_one(worker, me, now=at),
+                        JobState.RETRYABLE,
+                        delay=30.0,
+                        error=f'{{"attempt": {n}}}',
+                    )
+                ],
+                now=at,
+            )
             assert worker.fetch("default", 1, me) == []
             assert worker.stage(now=at + timedelta(seconds=30)).count == 1
 
@@ -429,7 +466,9 @@ class TestAck:
         assert (engine.get(id).state, engine.get(id).result) == ("completed", 1)
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.RETRYABLE, JobState.AVAILABLE])
-    def test_an_ack_of_a_job_that_was_rescued_and_finished_elsewhere_changes_nothing(self, engine, worker, me, register, state):
+    def test_an_ack_of_a_job_that_was_rescued_and_finished_elsewhere_changes_nothing(
+        self, engine, worker, me, register, state
+    ):
         """B12"""
         id = insert_one(engine)
         stale = fetch_one(worker, me)
@@ -441,7 +480,9 @@ class TestAck:
         assert engine.get(id) == before
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.RETRYABLE, JobState.AVAILABLE])
-    def test_an_ack_of_a_job_handed_back_and_fetched_again_by_the_same_worker_changes_nothing(self, engine, worker, me, state):
+    def test_an_ack_of_a_job_handed_back_and_fetched_again_by_the_same_worker_changes_nothing(
+        self, engine, worker, me, state
+    ):
         id = insert_one(engine)
         stale = fetch_one(worker, me)
         worker.ack([ack(stale, JobState.AVAILABLE, is_spent=False)])
@@ -476,7 +517,7 @@ class TestAck:
         id = insert_one(engine)
         job = fetch_one(worker, me)
 
-        with pytest.raises(Unstorable):
+        with pytest.raises(EngineRefused):
             worker.ack([ack(job, result=result)])
 
         assert engine.get(id).state == "executing"
@@ -513,7 +554,11 @@ class TestStage:
         staged = worker.stage(2, now=NOW + 10 * SECOND)
 
         assert staged.count == 2
-        assert [engine.get(id).state for id in (early, middle, late)] == ["available", "available", "scheduled"]
+        assert [engine.get(id).state for id in (early, middle, late)] == [
+            "available",
+            "available",
+            "scheduled",
+        ]
 
     def test_while_due_jobs_remain_the_next_one_is_due_now(self, engine, worker):
         insert(engine, 3, scheduled_at=NOW + SECOND)
@@ -553,7 +598,12 @@ class TestRetry:
 
         assert retried.is_retried
         job = engine.get(id)
-        assert (job.state, job.ready_at, job.finished_at, job.result) == ("available", NOW + 9 * SECOND, None, None)
+        assert (job.state, job.ready_at, job.finished_at, job.result) == (
+            "available",
+            NOW + 9 * SECOND,
+            None,
+            None,
+        )
         assert (job.errors, job.expires_at) == ([{"n": 1}], None)
         assert fetch_one(worker, me).attempt == 2
 
@@ -602,7 +652,10 @@ class TestRetry:
     def test_live_and_unknown_jobs_are_left_alone(self, engine):
         id = insert_one(engine)
 
-        assert [(job.id, job.is_retried) for job in engine.retry([id, 999_999])] == [(id, False), (999_999, False)]
+        assert [(job.id, job.is_retried) for job in engine.retry([id, 999_999])] == [
+            (id, False),
+            (999_999, False),
+        ]
 
     def test_it_joins_the_callers_transaction(self, engine, worker, me):
         id = insert_one(engine)
@@ -637,7 +690,11 @@ class TestRescue:
 
         worker.rescue([me], ran={b.id: b.claim})
 
-        assert [(engine.get(job.id).attempt, len(engine.get(job.id).errors)) for job in (a, b, c)] == [(0, 0), (1, 1), (0, 0)]
+        assert [(engine.get(job.id).attempt, len(engine.get(job.id).errors)) for job in (a, b, c)] == [
+            (0, 0),
+            (1, 1),
+            (0, 0),
+        ]
         assert ids(worker.fetch("default", 3, me)) == [a.id, b.id, c.id]
 
     def test_a_former_claim_is_no_proof_that_this_one_ran(self, engine, worker, me):
@@ -712,7 +769,9 @@ class TestRescue:
     def test_waiting_and_finished_jobs_of_a_dead_worker_stay_as_they_are(self, engine, worker, me):
         insert(engine, 3)
         a, b, c = worker.fetch("default", 3, me)
-        worker.ack([ack(a), ack(b, JobState.RETRYABLE, delay=9.0), ack(c, JobState.AVAILABLE, is_spent=False)])
+        worker.ack(
+            [ack(a), ack(b, JobState.RETRYABLE, delay=9.0), ack(c, JobState.AVAILABLE, is_spent=False)]
+        )
         before = [engine.get(job.id) for job in (a, b, c)]
 
         assert worker.rescue([me]).count == 0
@@ -959,7 +1018,9 @@ class TestListener:
     def test_what_arrives_between_mark_and_wait_is_not_missed(self, engine, listener):
         listener.mark(["default"])
         insert(engine)
-        listener.mark(["default", "other"])  # talks to the store, and the wake-up may come along with its answer
+        listener.mark(
+            ["default", "other"]
+        )  # talks to the store, and the wake-up may come along with its answer
 
         assert listener.wait(LONG) == {"default"}
 

@@ -8,6 +8,7 @@ import operator
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +22,7 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
-from djqueue.exceptions import EngineUnavailable, Unstorable
+from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     NOBODY,
     Ack,
@@ -42,7 +43,7 @@ from djqueue.states import FINAL_STATES, JobState
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
 # of the table.
-_UNSTORABLE = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
+_REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
 # A server that was demoted answers, and refuses to write: the connection must go, for the next one may find the new primary.
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
@@ -77,16 +78,24 @@ class PostgresEngine:
                 if not duplicates:
                     break
                 cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {key: InsertedJob(*holder, was_duplicate=True) for key, *holder in cursor.fetchall()}
+                holders = {
+                    key: InsertedJob(*holder, was_duplicate=True) for key, *holder in cursor.fetchall()
+                }
                 for place in duplicates:
                     answers[place] = holders.get(jobs[place].unique_key)
                 missing = [place for place in duplicates if answers[place] is None]
                 if not missing:
                     break
             else:
-                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
+                raise EngineUnavailable(
+                    "Jobs with the same unique key come and go too fast to say which one holds it."
+                )
         inserted = [job for job in answers if job is not None]
-        new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available" and not job.was_duplicate}
+        new_in = {
+            new.queue
+            for new, job in zip(jobs, inserted, strict=True)
+            if job.state == "available" and not job.was_duplicate
+        }
         if self.listen and new_in:
             wake_after_commit(connection, new_in)
         return inserted
@@ -150,7 +159,9 @@ class PostgresWorkerEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close()
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
@@ -162,17 +173,20 @@ class PostgresWorkerEngine:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
         ordered = sorted(acks, key=_id)
-        accepted: set[int] = set()
-        if finals := [ack for ack in ordered if ack.state in FINAL_STATES]:
-            rows = self._run("ack", {**_ack_columns(finals), "result": _texts(ack.result for ack in finals), "now": now})
-            accepted.update(itertools.chain.from_iterable(rows))
-        if len(finals) < len(ordered):
-            others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        finals = [ack for ack in ordered if ack.state in FINAL_STATES]
+        others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        statements: list[tuple[str, dict[str, Any]]] = []
+        if finals:
+            statements.append(
+                ("ack", {**_ack_columns(finals), "result": _texts(ack.result for ack in finals), "now": now})
+            )
+        if others:
             delays = _array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
-            rows = self._run("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now})
-            accepted.update(id for id, _, _ in rows)
-            self.wake({queue for _, queue, state in rows if state == "available"})
-        return accepted
+            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now}))
+        answers = self._run_all(statements)
+        if others:
+            self.wake({queue for _, queue, state in answers[-1] if state == "available"})
+        return {row[0] for row in itertools.chain.from_iterable(answers)}
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
@@ -244,7 +258,9 @@ class PostgresWorkerEngine:
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+        return self.rescue(
+            claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now
+        )
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
@@ -261,23 +277,32 @@ class PostgresWorkerEngine:
             self._connection = None
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
-        """Run one statement in a transaction of its own; again if it lost a race that the database resolved."""
-        for trial in range(1, _TRIES + 1):
+        """Run one statement in a transaction of its own."""
+        return self._run_all([(name, params)])[0]
+
+    def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
+        """Run all of them or none; again if they lost a race that the database resolved."""
+        for _ in range(_TRIES):
             try:
                 if self._connection is None:
                     self._connection = connect(self._alias, "worker")
-                cursor = self._connection.execute(sql(name), params)
-                return cursor.fetchall() if cursor.description else []
-            except _TRANSIENT:
-                if trial == _TRIES:
-                    raise
-                time.sleep(random.uniform(0, 0.01 * 2**trial))  # noqa: S311  jitter, no secret
-            except _UNSTORABLE as error:
-                raise Unstorable(f"The database {self._alias!r} cannot store this: {str(error).strip()}") from error
+                # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+                with self._connection.transaction() if len(statements) > 1 else nullcontext():
+                    cursors = [self._connection.execute(sql(name), params) for name, params in statements]
+                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            except _TRANSIENT as error:
+                lost = error
+                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
+            except _REFUSED as error:
+                raise EngineRefused(
+                    f"The database {self._alias!r} does not take this: {str(error).strip()}"
+                ) from error
             except _UNAVAILABLE as error:
                 self.close()
-                raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
-        raise AssertionError("unreachable")
+                raise EngineUnavailable(
+                    f"The database {self._alias!r} did not answer: {str(error).strip()}"
+                ) from error
+        raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ logger = logging.getLogger("djqueue.wake")
 class Wake:
     """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""
 
-    def __init__(self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake") -> None:
+    def __init__(
+        self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake"
+    ) -> None:
         self.connection = connection
         self.statement = statement
         self.queues = set(queues)
