@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import threading
 import time
 from contextvars import copy_context
@@ -17,18 +16,15 @@ from uuid import UUID
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
-from djqueue.encoding import encode_result
+from djqueue.encoding import encode_error, encode_result
 from djqueue.records import Ack
 from djqueue.runtime import django_connections
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import Outcome, error_entry, outcome_of
+from djqueue.runtime.outcomes import outcome_of
 from djqueue.states import JobState
-
-logger = logging.getLogger("djqueue.job")
-
 
 class Executor:
     """Threads for sync jobs, one event loop for async ones."""
@@ -155,14 +151,8 @@ class Executor:
     def _fail(self, execution: Execution, started: float, error: BaseException) -> None:
         job, task = execution.job, execution.task
         finished = time.monotonic()
-        try:
-            outcome = outcome_of(error, job, task)
-        except BaseException as broken:
-            # A backoff callable of the application that fails itself.
-            logger.exception("The backoff of %s failed; the job is retried in a minute.", job.task)
-            outcome = Outcome(JobState.RETRYABLE if job.attempt < job.max_attempts else JobState.DISCARDED, 60.0)
-            broken.__context__ = None
-        entry = error_entry(error, job, self._worker) if outcome.is_error else None
+        outcome = outcome_of(error, job, task)
+        entry = encode_error(error, attempt=job.attempt, worker=self._worker) if outcome.is_error else None
         self._finish(
             execution,
             Ack(
