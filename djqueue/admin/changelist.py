@@ -6,12 +6,13 @@ moves, page 2 shows again what was just on page 1. Here a page is read along an 
 an estimate of the planner above that.
 
 A filter without an index may have to look at the whole table to fill a page. It gets two seconds; then the list
-shows what the next 20,000 rows hold, says so, and has a link to search on from there.
+shows what the next 100,000 rows hold, says so, and has a link to search on from there.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -51,7 +52,7 @@ LIST_FIELDS = (
 
 READ_LIMIT = timedelta(seconds=2)
 COUNT_LIMIT = timedelta(milliseconds=100)
-WINDOW = 20_000
+WINDOW = 100_000
 """How many rows a search looks through when looking through all of them took too long."""
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class JobChangeList(ChangeList):
     notice = ""
     """What the reader must know about an incomplete search."""
     newest_url = newer_url = older_url = ""
+    took = timedelta(0)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         # Out of the parameters, so that a filter or a search starts at the newest row again.
@@ -161,7 +163,8 @@ class JobChangeList(ChangeList):
         # walks a million index entries to it, five times slower than the table can be read.
         self.is_sparse = self.params.get("state") == JobState.EXECUTING
         queryset: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
-        return queryset.only(*LIST_FIELDS).annotate(as_of=Now())
+        queryset = queryset.only(*LIST_FIELDS).annotate(as_of=Now())
+        return queryset
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> list[Any]:
         return list(self.model_admin.keyset.ordering())
@@ -191,11 +194,13 @@ class JobChangeList(ChangeList):
             self.older_url = self._url("after", keyset.key(jobs[-1]))
 
         self.paginator = self.model_admin.get_paginator(request, self.queryset, size)
-        if has_newer or has_older or self.notice:
-            self.result_count = len(jobs) if self.notice else self.paginator.count
-            is_exact = not self.notice and self.paginator.is_exact
-        else:
+        if not (has_newer or has_older or self.notice):
             self.result_count, is_exact = len(jobs), True
+        elif self.notice or self.took > COUNT_LIMIT:
+            # What finds a hundred rows so slowly will not count ten thousand in time.
+            self.result_count, is_exact = len(jobs), False
+        else:
+            self.result_count, is_exact = self.paginator.count, self.paginator.is_exact
         self.count_words = self._count_words(is_exact)
         # Django shows the number of results beside the search box when the two differ.
         self.full_result_count = None if is_exact and self.has_active_filters_or_query else self.result_count
@@ -228,8 +233,11 @@ class JobChangeList(ChangeList):
             beyond = keyset.beyond(place, is_reversed=is_reversed)
             queryset, everything = queryset.filter(beyond), everything.filter(beyond)
         try:
+            started = time.monotonic()
             with time_limit(queryset.db, READ_LIMIT):
-                return list(queryset[:size])
+                jobs = list(queryset[:size])
+            self.took = timedelta(seconds=time.monotonic() - started)
+            return jobs
         except ReadTooSlow:
             pass
         self.notice = gettext("Looking through all jobs took too long.")

@@ -19,6 +19,7 @@ from djqueue.models import AbstractJob, Job, Queue
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 _CHOICES_LIMIT = timedelta(milliseconds=200)
+PARAMETERS = ("state", "queue", "task", "within")
 _WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 
 
