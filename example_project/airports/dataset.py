@@ -1,0 +1,41 @@
+"""The data: about 28,000 airports of the world, from the package ``airportsdata``."""
+
+from functools import cache
+
+import airportsdata
+
+from airports.models import Airport
+
+FAMOUS = (
+    "FRA JFK LHR CDG HND SIN SYD GRU CPT DXB YVR MEX KEF LIS IST DEL BKK HKG ICN AKL EZE LIM NBO CAI ATH FCO BCN AMS ZRH "
+    "VIE CPH OSL ARN HEL WAW PRG BUD DUB EDI MAD SFO ORD MIA SEA HNL ANC YUL BOG SCL TXL MUC HAM"
+).split()
+"""IATA codes that most travellers know, for suggestions."""
+
+
+@cache
+def airports() -> list[Airport]:
+    """Return every airport, unsaved, in the order of its code. Reading them takes a moment, so each process does it once."""
+    return [
+        Airport(
+            icao=code,
+            iata=row["iata"],
+            name=row["name"].strip(),
+            city=row["city"],
+            region=row["subd"],
+            country=row["country"],
+            elevation_feet=row["elevation"],
+            latitude=row["lat"],
+            longitude=row["lon"],
+            timezone=row["tz"],
+        )
+        for code, row in sorted(airportsdata.load("ICAO").items())
+    ]
+
+
+FIELDS = [
+    field.name
+    for field in Airport._meta.concrete_fields
+    if field.name not in {"icao", "weather", "postcard"}
+]
+"""The columns that the import owns."""
