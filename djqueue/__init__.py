@@ -1,3 +1,80 @@
-"""Background jobs for Django that live in PostgreSQL."""
+"""Background jobs for Django that live in PostgreSQL.
+
+The public names are imported when they are first used, so that ``from djqueue import task`` works anywhere, and importing
+the package alone loads nothing of Django.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from djqueue.backoff import Exponential, Linear
+    from djqueue.exceptions import (
+        Cancel,
+        Discard,
+        DjqueueError,
+        EngineUnavailable,
+        InvalidArguments,
+        InvalidJob,
+        InvalidOptions,
+        InvalidResult,
+        JobTooLarge,
+        ResultTooLarge,
+        Retry,
+        Snooze,
+        TaskTimeout,
+        UnknownTask,
+        WorkerLost,
+    )
+    from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks import BulkResult, Task, task
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BulkResult",
+    "Cancel",
+    "Discard",
+    "DjqueueError",
+    "EngineUnavailable",
+    "Exponential",
+    "InvalidArguments",
+    "InvalidJob",
+    "InvalidOptions",
+    "InvalidResult",
+    "JobTooLarge",
+    "JobView",
+    "Linear",
+    "ResultTooLarge",
+    "Retry",
+    "Snooze",
+    "Task",
+    "TaskContext",
+    "TaskResult",
+    "TaskTimeout",
+    "UnknownTask",
+    "UnknownTaskResult",
+    "WorkerLost",
+    "task",
+]
+
+_HOMES = {
+    "tasks": ("BulkResult", "Task", "task"),
+    "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "backoff": ("Exponential", "Linear"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"djqueue.{_HOME_OF.get(name, 'exceptions')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class DjqueueConfig(AppConfig):
@@ -11,4 +12,6 @@ class DjqueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from djqueue import checks  # noqa: F401  registers the system checks
+        from djqueue.checks import check_backends
+
+        checks.register(check_backends)

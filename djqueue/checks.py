@@ -1,1 +1,107 @@
-"""System checks. (Filled in by the backends.)"""
+"""System checks: what ``manage.py check`` and a starting worker say about a project's settings.
+
+The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On Django 5.2 it
+does so only if the app ``django_tasks`` is installed; otherwise the check registered here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections
+
+from djqueue import compat, conf
+from djqueue.exceptions import InvalidOptions
+
+
+def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[CheckMessage]:
+    """Check one entry of TASKS. Opens no connection."""
+    messages: list[CheckMessage] = []
+    where = f"TASKS[{alias!r}]"
+    if not apps.is_installed("djqueue"):
+        messages.append(
+            Error(
+                "djqueue is not in INSTALLED_APPS, so its tables and commands are missing.",
+                hint="Add 'djqueue' to INSTALLED_APPS and run manage.py migrate.",
+                obj=where,
+                id="djqueue.E001",
+            )
+        )
+    try:
+        parsed = conf.parse(options)
+    except InvalidOptions as error:
+        messages.append(Error(str(error), hint=f"Correct {where}['OPTIONS'].", obj=where, id="djqueue.E002"))
+    else:
+        messages += _check_database(where, parsed.database)
+        messages += _check_unused_rules(where, queues, parsed.queues)
+    if wrong := sorted(repr(name) for name in queues if not _is_queue_name(name)):
+        messages.append(
+            Error(
+                f"No queue names: {', '.join(wrong)}.",
+                hint=f"Names in {where}['QUEUES'] have 1 to 128 letters, digits, '_', '.', ':' or '-'.",
+                obj=where,
+                id="djqueue.E005",
+            )
+        )
+    if not settings.USE_TZ:
+        messages.append(
+            Warning(
+                "USE_TZ is False: times without a zone mean different moments to processes with different TIME_ZONE, "
+                "and one hour of the year twice.",
+                hint="Set USE_TZ = True, or give run_after as a timedelta.",
+                obj=where,
+                id="djqueue.W001",
+            )
+        )
+    return messages
+
+
+def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckMessage]:
+    """Check every backend in TASKS, where the framework does not do it itself."""
+    if compat.FRAMEWORK == "django_tasks" and not apps.is_installed("django_tasks"):
+        for backend in compat.task_backends.all():
+            yield from backend.check()
+
+
+def _check_database(where: str, database: str) -> list[CheckMessage]:
+    if database not in connections.settings:
+        return [
+            Error(
+                f"There is no database {database!r}.",
+                hint=f"Set {where}['OPTIONS']['database'] to one of: {', '.join(sorted(connections.settings))}.",
+                obj=where,
+                id="djqueue.E003",
+            )
+        ]
+    if (vendor := connections[database].vendor) != "postgresql":
+        return [
+            Error(
+                f"The database {database!r} is {vendor}; djqueue needs PostgreSQL.",
+                hint=f"Point {where}['OPTIONS']['database'] at a PostgreSQL database in DATABASES.",
+                obj=where,
+                id="djqueue.E004",
+            )
+        ]
+    return []
+
+
+def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str, object]) -> list[CheckMessage]:
+    unused = sorted(set(rules) - set(queues)) if queues else []
+    if not unused:
+        return []
+    return [
+        Warning(
+            f"There are rules for queues that are not in QUEUES: {', '.join(unused)}.",
+            hint=f"Add them to {where}['QUEUES'], or nothing can be enqueued there.",
+            obj=where,
+            id="djqueue.W002",
+        )
+    ]
+
+
+def _is_queue_name(name: object) -> bool:
+    return isinstance(name, str) and conf.QUEUE_NAME.fullmatch(name) is not None

@@ -7,6 +7,8 @@
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the arguments cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    ├── InvalidResult           what a task returned cannot be stored; the attempt fails
+    │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
     ├── EngineUnavailable       the store did not answer; try again later
     ├── TaskTimeout             the task ran longer than its timeout
@@ -42,6 +44,14 @@ class InvalidArguments(InvalidJob, TypeError):
 
 class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
+
+
+class InvalidResult(DjqueueError, TypeError, ValueError):
+    """What the task returned cannot be stored as JSON. Return plain values, or nothing."""
+
+
+class ResultTooLarge(InvalidResult):
+    """What the task returned is too large for a row. Store it elsewhere and return a reference to it."""
 
 
 class UnknownTask(DjqueueError, LookupError):

