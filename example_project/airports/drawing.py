@@ -81,7 +81,9 @@ def resized(original: Path, width: int) -> bytes:
 
 def _sky(width: int, height: int) -> Image.Image:
     gradient = Image.linear_gradient("L").resize((width, height))
-    return Image.composite(Image.new("RGB", (width, height), DUSK), Image.new("RGB", (width, height), NIGHT), gradient)
+    return Image.composite(
+        Image.new("RGB", (width, height), DUSK), Image.new("RGB", (width, height), NIGHT), gradient
+    )
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

@@ -1,7 +1,8 @@
 """The background jobs of the guide.
 
-Every task here may run twice for the same arguments: a worker can be killed after the work and before it could say so.
-So they say what shall be true ("this airport has these values", "this file has this content") and do not add up.
+Every task here may run twice for the same arguments: a worker can be killed after the work and before it
+could say so. So they say what shall be true ("this airport has these values", "this file has this content")
+and do not add up.
 """
 
 from io import BytesIO

@@ -1,4 +1,7 @@
-"""A pretend bank that is sometimes busy. What it answers follows from the card and the attempt, so that anybody can watch a retry."""
+"""A pretend bank that is sometimes busy.
+
+What it answers follows from the card and the attempt, so that anybody can watch a retry.
+"""
 
 import time
 
@@ -16,8 +19,8 @@ class CardRefused(Exception):
 def charge(card: str, euros: int, *, reference: str, attempt: int) -> str:
     """Charge a card and return the receipt.
 
-    ``reference`` makes it safe to ask twice: a bank books the same reference once. Use that wherever a service offers it, because a job
-    may run again after a crash.
+    ``reference`` makes it safe to ask twice: a bank books the same reference once. Use that wherever a
+    service offers it, because a job may run again after a crash.
     """
     time.sleep(0.01)  # the way to the bank and back
     if card == Booking.Card.EXPIRED:

@@ -34,7 +34,8 @@ class Booking(models.Model):
     ticket = models.CharField(max_length=100, blank=True, help_text="Name of the file below MEDIA_ROOT.")
     mailed_at = models.DateTimeField(null=True, blank=True, editable=False)
 
-    # The jobs of this booking. Plain values, no foreign keys: a finished job moves to another table and is deleted some day.
+    # The jobs of this booking. Plain values, no foreign keys: a finished job moves to another table and is
+    # deleted some day.
     charge_job = models.CharField(max_length=20, blank=True, editable=False)
     ticket_job = models.CharField(max_length=20, blank=True, editable=False)
     mail_job = models.CharField(max_length=20, blank=True, editable=False)

@@ -1,7 +1,9 @@
-"""What happens after a booking: charge the card, write the ticket, send the mail. Each task enqueues the next one.
+"""What happens after a booking: charge the card, write the ticket, send the mail. Each task enqueues the
+next.
 
-The pattern to copy: lock the row, look whether the work is done already (a job may run twice), and enqueue the next job in
-the transaction that records this one's work. Then there is never a paid booking without a ticket job, nor two of them.
+The pattern to copy: lock the row, look whether the work is done already (a job may run twice), and enqueue
+the next job in the transaction that records this one's work. Then there is never a paid booking without a
+ticket job, nor one with two of them.
 """
 
 from datetime import timedelta
@@ -71,7 +73,8 @@ def send_confirmation(booking_id: int) -> str:
         )
         mail.attach_file(settings.MEDIA_ROOT / booking.ticket)
         mail.send()
-        # A worker that is killed between these two lines sends the mail again: nobody can send a mail and commit in one step.
+        # A worker that is killed between these two lines sends the mail again: nobody can send a mail and
+        # commit in one step.
         Booking.objects.filter(pk=booking_id).update(
             mailed_at=timezone.now(), status=Booking.Status.CONFIRMED
         )

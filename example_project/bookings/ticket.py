@@ -67,11 +67,11 @@ def _write(
 
 
 def _printable(text: str) -> str:
-    """Write what the built-in fonts cannot: Gdańsk becomes Gdansk, and what has no base letter a question mark."""
+    """Replace what the built-in fonts cannot write: ń by n, what has no base letter by a question mark."""
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:
-        text = unicodedata.normalize("NFKD", text.replace("–", "-"))
+        text = unicodedata.normalize("NFKD", text.replace("\N{EN DASH}", "-"))
         text = "".join(c for c in text if not unicodedata.combining(c))
         text = text.encode("latin-1", "replace").decode("latin-1")
     return text

@@ -12,11 +12,15 @@ from bookings.tasks import charge_card, send_confirmation, write_ticket
 
 
 def book(request: HttpRequest) -> HttpResponse:
-    initial = {"origin": "FRA", "destination": request.GET.get("to", "LIS"), "departs_on": date.today() + timedelta(30)}
+    initial = {
+        "origin": "FRA",
+        "destination": request.GET.get("to", "LIS"),
+        "departs_on": date.today() + timedelta(30),
+    }
     form = BookingForm(request.POST or None, initial=initial)
     if form.is_valid():
-        # The booking and its job are stored together or not at all. No worker can see the job before the booking is
-        # committed, and a rollback takes the job with it.
+        # The booking and its job are stored together or not at all. No worker can see the job before the
+        # booking is committed, and a rollback takes the job with it.
         with transaction.atomic():
             booking = form.save()
             booking.charge_job = charge_card.enqueue(booking.pk).id

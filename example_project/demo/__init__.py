@@ -1,1 +1,1 @@
-"""The show: ``manage.py demo`` and ``manage.py serve``. What is worth copying into a project is in airports and bookings."""
+"""The show: ``manage.py demo`` and ``manage.py serve``. What is worth copying is in airports and bookings."""

@@ -1,7 +1,7 @@
 """Read what became of the demonstration's jobs.
 
-A site that wants to know about one job asks ``task.get_result(id)``. For figures about thousands of them, djqueue's tables are ordinary
-Django models: ``Job`` holds what is still to do, ``FinishedJob`` the history.
+A site that wants to know about one job asks ``task.get_result(id)``. For figures about thousands of them,
+djqueue's tables are ordinary Django models: ``Job`` holds what is still to do, ``FinishedJob`` the history.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +42,7 @@ class Tally:
 
 
 def tally(after: int) -> Tally:
-    """Count the jobs after this id. One statement over both tables, so that no job is seen in neither or both."""
+    """Count the jobs after this id, in one statement, so that no job is seen in neither table or in both."""
 
     def counted(model: type[Job] | type[FinishedJob]):
         return (

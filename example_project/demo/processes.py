@@ -43,7 +43,10 @@ def manage(
 
 
 def stop(process: subprocess.Popen, timeout: float = 40) -> int:
-    """Ask the process to end, wait for it, and return its exit code. One that does not listen is killed with all its children."""
+    """Ask the process to end, wait for it, and return its exit code.
+
+    One that does not listen is killed with all its children.
+    """
     if process.poll() is None:
         process.terminate()
         try:

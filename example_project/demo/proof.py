@@ -1,4 +1,7 @@
-"""Look whether the work was really done. Every function returns a sentence, or raises ``NotProven`` with what is wrong."""
+"""Look whether the work was really done.
+
+Every function returns a sentence, or raises ``NotProven`` with what is wrong.
+"""
 
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -79,7 +82,9 @@ def bookings_are_done(run: str) -> str:
     tickets = refused = 0
     for booking in bookings:
         if booking.card == Booking.Card.EXPIRED:
-            demand(booking.status == Booking.Status.REFUSED, f"Booking {booking.reference} should be refused.")
+            demand(
+                booking.status == Booking.Status.REFUSED, f"Booking {booking.reference} should be refused."
+            )
             demand(not booking.ticket, f"Booking {booking.reference} was refused and has a ticket.")
             refused += 1
             continue
@@ -103,7 +108,8 @@ def outcomes_are_as_planned(tally: Tally, run: str) -> str:
         expected = planned if task == "bookings.tasks.charge_card" else 0
         demand(
             states["discarded"] == expected and not states["cancelled"],
-            f"{task}: {states['discarded']} discarded (planned: {expected}), {states['cancelled']} cancelled.",
+            f"{task}: {states['discarded']} discarded, {expected} planned; {states['cancelled']} cancelled.",
         )
         discarded += expected
-    return f"{tally.enqueued:,} jobs ended: {tally.enqueued - discarded:,} completed, {discarded} discarded as planned"
+    completed = tally.enqueued - discarded
+    return f"{tally.enqueued:,} jobs ended: {completed:,} completed, {discarded} discarded as planned"

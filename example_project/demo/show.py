@@ -28,17 +28,31 @@ from airports.tasks import (
 from bookings.models import Booking
 from bookings.tasks import charge_card
 from demo import proof
-from demo.jobs import TaskFigures, Tally, figures, highest_id, tally
+from demo.jobs import Tally, TaskFigures, figures, highest_id, tally
 from demo.login import create_login
 from demo.processes import manage, must_run, stop, tail
 from demo.progress import progress
 from demo.weather import WeatherService
 
 BATCH = 100
-TRAVELLERS = (
-    "Ada Lovelace,Ida Pfeiffer,Zheng He,Nellie Bly,Ibn Battuta,Amelia Earhart,Matthew Henson,Mary Kingsley,"
-    "Alexandra David-Néel,Roald Amundsen,Gertrude Bell,Xuanzang,Isabella Bird,Fridtjof Nansen,Bessie Coleman,Freya Stark"
-).split(",")
+TRAVELLERS = [
+    "Ada Lovelace",
+    "Ida Pfeiffer",
+    "Zheng He",
+    "Nellie Bly",
+    "Ibn Battuta",
+    "Amelia Earhart",
+    "Matthew Henson",
+    "Mary Kingsley",
+    "Alexandra David-Néel",
+    "Roald Amundsen",
+    "Gertrude Bell",
+    "Xuanzang",
+    "Isabella Bird",
+    "Fridtjof Nansen",
+    "Bessie Coleman",
+    "Freya Stark",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +75,14 @@ class Show:
     def run(self) -> None:
         began = time.monotonic()
         self.prepare()
+        weather = WeatherService()
         with (
-            WeatherService() as weather,
             manage(
                 *("runworker", "--processes", "2", "--concurrency", "8"),
                 environment={"FERNWEH_WEATHER_URL": weather.url},
                 log=self.log,
             ) as worker,
+            weather,
         ):
             self.first_id = highest_id()
             self.say("Two worker processes start. Everything is enqueued while they work.")
@@ -104,10 +119,14 @@ class Show:
         settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
 
-    # ------------------------------------------------------------------------------------------------------ enqueue
+    # ------------------------------------------------------------------------------------------------------
+    # enqueue
 
     def enqueue_imports(self) -> None:
-        """Enqueue a job per slice of the data set. Every tenth is enqueued twice, because a job may run twice: that must not show."""
+        """Enqueue a job per slice of the data set.
+
+        Every tenth is enqueued twice, because any job may run twice, and that must not show.
+        """
         batches = [(start, start + BATCH) for start in range(0, len(self.airports), BATCH)]
         import_airports.enqueue_many((batch, {}) for batch in batches + batches[::10])
 
@@ -146,7 +165,8 @@ class Show:
                 demo_run=self.run_id,
             )
 
-    # --------------------------------------------------------------------------------------------------------- wait
+    # --------------------------------------------------------------------------------------------------------
+    # - wait
 
     def wait(self, worker: subprocess.Popen) -> Tally:
         """Wait until every job has ended; jobs that enqueue further jobs included."""
@@ -165,7 +185,8 @@ class Show:
                 raise CommandError(f"The deadline passed with jobs to do: {missing}.{tail(self.log)}")
             time.sleep(0.3)
 
-    # ----------------------------------------------------------------------------------------------- check and tell
+    # ----------------------------------------------------------------------------------------------- check
+    # and tell
 
     def check(self, tally: Tally, weather: WeatherService) -> None:
         self.say("The work is checked.")
@@ -194,7 +215,10 @@ class Show:
         table.add_row(
             "all",
             f"{tally.enqueued:,}",
-            *(f"{sum(f.outcomes[state] for f in by_task.values()):,}" for state in ("completed", "discarded")),
+            *(
+                f"{sum(f.outcomes[state] for f in by_task.values()):,}"
+                for state in ("completed", "discarded")
+            ),
             f"{sum(f.retried for f in by_task.values()):,}",
             "",
             "",

@@ -1,4 +1,4 @@
-"""A pretend weather service on a free local port: slow, like all weather services, and it counts who asked."""
+"""A pretend weather service on a free local port: slow, as they are, and it counts who asked."""
 
 import json
 import threading

@@ -9,8 +9,8 @@ from django.core.mail.backends.filebased import EmailBackend
 class FileBackend(EmailBackend):
     """Name every file uniquely.
 
-    The original names it after the second and an address in memory, which two worker processes may well share; then
-    their mails end in one file.
+    The original names it after the second and an address in memory, which two worker processes may well
+    share; then their mails end in one file.
     """
 
     def _get_filename(self) -> str:

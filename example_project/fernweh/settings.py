@@ -39,14 +39,15 @@ TASKS = {
         "BACKEND": "djqueue.backends.PostgresBackend",
         "QUEUES": ["default", "mail", "reports", "images", "weather"],
         "OPTIONS": {
-            # Tasks that only wait for somebody else's answer are cheap: let each worker process run many at once,
-            # in slots of their own, so that they never take one from the tasks that compute.
+            # Tasks that only wait for somebody else's answer are cheap: let each worker process run many at
+            # once, in slots of their own, so that they never take one from the tasks that compute.
             "queues": {"weather": {"concurrency": 40}},
         },
     },
 }
 
-# Where the tasks find the weather service. `manage.py demo` and `manage.py serve` start one and tell its address.
+# Where the tasks find the weather service. `manage.py demo` and `manage.py serve` start one and tell its
+# address.
 WEATHER_URL = os.environ.get("FERNWEH_WEATHER_URL", "http://127.0.0.1:8001")
 
 # Mails become files below var/mails.

@@ -32,14 +32,15 @@ class Command(BaseCommand):
         settings.VAR_DIR.mkdir(parents=True, exist_ok=True)
         port = port or _free_port()
         address = f"127.0.0.1:{port}"
+        weather = WeatherService()
         try:
             with (
-                WeatherService() as weather,
                 manage(
                     *("runworker", "--processes", "1", "--concurrency", "8"),
                     environment={"FERNWEH_WEATHER_URL": weather.url},
                 ) as worker,
                 manage("runserver", "--noreload", address) as site,
+                weather,
             ):
                 self._wait_for(port, site)
                 if not Airport.objects.exists():
