@@ -11,6 +11,7 @@
     │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
     ├── EngineUnavailable       the store did not answer; try again later
+    ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     └── WorkerLost              recorded for a job whose worker died
 
@@ -60,6 +61,10 @@ class UnknownTask(DjqueueError, LookupError):
 
 class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
+
+
+class EngineRefused(DjqueueError):
+    """The store does not take this value or statement. The message says what it found wrong."""
 
 
 class TaskTimeout(DjqueueError):

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
 from asgiref.sync import sync_to_async
@@ -98,6 +100,10 @@ class Task(_Task):
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    @cached_property
+    def is_async(self) -> bool:
+        return iscoroutinefunction(self.func)
 
     def using(
         self,

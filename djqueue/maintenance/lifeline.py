@@ -1,0 +1,140 @@
+"""Take jobs back from workers that are gone.
+
+Two ways lead here. A supervisor reports its own dead child, with what the child had begun: its jobs are back within
+a second. A machine that fell silent is seen by the leader, which cannot know what had begun.
+
+Neither is proof that nothing of the worker is still on its way: a claim that it sent may commit later. So its row
+stays, marked as dead, until a rescue that began ten seconds later found nothing; and once a minute, and when a new
+leader begins, the leader looks for claims of workers that have no row at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+from uuid import UUID
+
+from djqueue import telemetry
+from djqueue.engines.protocol import WorkerEngine
+from djqueue.maintenance.leader import Leader
+from djqueue.records import Rescued
+from djqueue.service import Service
+
+LOOK_SECONDS = 1.0
+AFTERMATH_SECONDS = 10.0
+SWEEP_SECONDS = 60.0
+BATCH_LIMIT = 5000
+
+
+class Lost(NamedTuple):
+    """A worker that its supervisor saw die."""
+
+    worker: UUID
+    ran: Mapping[int, int]
+    """Job id → claim of what had begun."""
+    reason: str
+
+
+class Lifeline(Service):
+    name = "lifeline"
+
+    def __init__(
+        self,
+        engine: WorkerEngine,
+        leader: Leader,
+        *,
+        silent: Callable[[], list[UUID]],
+        dead: Callable[[], list[UUID]],
+    ) -> None:
+        """``silent`` and ``dead`` tell which workers have stopped beating and which are marked as dead already."""
+        super().__init__()
+        self._engine = engine
+        self._leader = leader
+        self._silent = silent
+        self._dead = dead
+        self._reports: SimpleQueue[Lost] = SimpleQueue()
+        self._current: Lost | None = None
+        self._dead_since: dict[UUID, float] = {}
+        self._swept_term = -1
+        self._swept_at = 0.0
+
+    def report(self, lost: Lost) -> None:
+        """Rescue the jobs of this worker as soon as possible; from any thread."""
+        self._reports.put(lost)
+        self.wake()
+
+    @property
+    def has_reports(self) -> bool:
+        return self._current is not None or not self._reports.empty()
+
+    def run_once(self) -> float:
+        """Rescue what was reported, then, as the leader, look after everybody else."""
+        self._rescue_reported()
+        if self._leader.is_leader:
+            self._rescue_silent()
+            self._bury_for_good()
+            self._sweep()
+        return LOOK_SECONDS
+
+    def on_stop(self) -> None:
+        self._engine.close()
+
+    def _rescue_reported(self) -> None:
+        while True:
+            if self._current is None:
+                try:
+                    self._current = self._reports.get_nowait()
+                except Empty:
+                    return
+            # Forgotten only when it is done: a failure in between tries again.
+            lost = self._current
+            self._engine.bury([lost.worker])
+            self._rescue(lost.worker, lost.ran, lost.reason)
+            self._current = None
+
+    def _rescue_silent(self) -> None:
+        for worker in self._silent():
+            telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
+            self._engine.bury([worker])
+            self._rescue(worker, None, "The worker's machine fell silent.")
+
+    def _bury_for_good(self) -> None:
+        now = time.monotonic()
+        dead = self._dead()
+        self._dead_since = {worker: self._dead_since.get(worker, now) for worker in dead}
+        for worker, since in self._dead_since.items():
+            # What comes back now was never handed to a function of ours: a claim that committed after the death.
+            if now - since >= AFTERMATH_SECONDS and not self._rescue(worker, {}, "").count:
+                self._engine.deregister([worker])
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if self._leader.term != self._swept_term or now - self._swept_at >= SWEEP_SECONDS:
+            self._note(None, self._engine.rescue_ownerless(limit=BATCH_LIMIT))
+            self._swept_term, self._swept_at = self._leader.term, now
+
+    def _rescue(self, worker: UUID, ran: Mapping[int, int] | None, reason: str) -> Rescued:
+        requeued = discarded = 0
+        while True:
+            part = self._engine.rescue([worker], ran=ran, reason=reason, limit=BATCH_LIMIT)
+            requeued += part.requeued
+            discarded += part.discarded
+            if part.count < BATCH_LIMIT:
+                break
+        total = Rescued(requeued, discarded)
+        self._note(worker, total)
+        return total
+
+    @staticmethod
+    def _note(worker: UUID | None, rescued: Rescued) -> None:
+        if rescued.count:
+            telemetry.emit(
+                "djqueue.job.rescued",
+                logging.WARNING,
+                worker=worker,
+                requeued=rescued.requeued,
+                discarded=rescued.discarded,
+            )

@@ -1,0 +1,73 @@
+"""Entry point of a worker process.
+
+The supervisor starts a new interpreter, never a fork: a connection or a lock that the parent holds is not inherited.
+The child is told who it is as JSON, gets the claim block and the control socket by file descriptor, sets Django up
+and says ``r`` when it can work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+from uuid import UUID
+
+BOOT = "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path']; from djqueue.runtime.child import main; main(c)"
+READY = b"r"
+
+
+def command(config: dict[str, Any], title: str) -> list[str]:
+    """Return the command line of a worker process; ``title`` is for whoever reads ``ps``."""
+    from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
+
+    config = {**config, "path": sys.path}
+    return [sys.executable, *_args_from_interpreter_flags(), "-c", BOOT, json.dumps(config), title]
+
+
+def main(config: dict[str, Any]) -> None:
+    # Ctrl-C reaches the whole process group; the supervisor tells us what it means. A handler rather than SIG_IGN,
+    # which programs that a task starts would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    stop_requests: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stop_requests.append(number))
+
+    import django
+
+    django.setup()
+
+    from djqueue import registry
+    from djqueue.compat import task_backends
+    from djqueue.runtime.claims import ClaimBlock
+    from djqueue.runtime.logs import configure
+    from djqueue.runtime.worker import LaneSpec, Worker, WorkerSpec
+
+    configure(config["verbosity"])
+    registry.autodiscover()
+    spec = WorkerSpec(
+        id=UUID(config["id"]),
+        name=config["name"],
+        backend=config["backend"],
+        lanes=tuple(LaneSpec(queues=tuple(queues), slots=slots) for queues, slots in config["lanes"]),
+        drain=config["drain"],
+        max_jobs=config["max_jobs"],
+    )
+    backend = task_backends[spec.backend]
+    control = socket.socket(fileno=config["control_fd"])
+    worker = Worker(
+        spec, backend.engine, backend.settings, ClaimBlock(config["claims_fd"]), control, backend_class=type(backend)
+    )
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    if stop_requests:
+        worker.stop()
+    try:
+        control.sendall(READY)
+    except OSError:
+        sys.exit(0)  # the supervisor is gone already
+    code = worker.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of jobs that never return must not keep the process alive.
+    os._exit(code)

@@ -1,0 +1,84 @@
+"""Beat for living workers, and watch the beats of all.
+
+A beat is a counter in the store. Whoever watches decides by its own monotonic clock how long a counter has stood
+still, and only while its own looks succeed without a gap: an outage of the store must not kill the whole fleet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from djqueue.engines.protocol import WorkerEngine
+from djqueue.runtime.claims import ClaimBlock
+from djqueue.service import Service
+
+BEAT_SECONDS = 2.0
+SILENT_SECONDS = 10.0
+_GAP_SECONDS = 3 * BEAT_SECONDS
+
+
+class Heart(Service):
+    name = "heart"
+
+    def __init__(self, engine: WorkerEngine, *, on_dead: Callable[[UUID], None]) -> None:
+        """``on_dead`` is called when the store says that one of ours is dead for ever."""
+        super().__init__()
+        self._engine = engine
+        self._on_dead = on_dead
+        self._blocks: dict[UUID, ClaimBlock] = {}
+        self._draining: set[UUID] = set()
+        self._seen: dict[UUID, tuple[int, float]] = {}
+        self._dead: list[UUID] = []
+        self._looked = 0.0
+
+    def add(self, worker: UUID, block: ClaimBlock) -> None:
+        """Beat for this worker from now on. Its row is committed already."""
+        block.record_beat()
+        self._blocks = {**self._blocks, worker: block}
+
+    def remove(self, worker: UUID) -> None:
+        self._blocks = {id: block for id, block in self._blocks.items() if id != worker}
+        self._draining.discard(worker)
+
+    def set_draining(self, worker: UUID) -> None:
+        self._draining.add(worker)
+
+    def silent(self) -> list[UUID]:
+        """Workers whose beat has stood still for ten seconds of unbroken watching."""
+        now = time.monotonic()
+        if now - self._looked > _GAP_SECONDS:
+            return []
+        return [worker for worker, (_, since) in dict(self._seen).items() if now - since >= SILENT_SECONDS]
+
+    def dead(self) -> list[UUID]:
+        """Workers that are marked as dead and still have a row."""
+        return self._dead
+
+    def run_once(self) -> float:
+        """Beat once and look at everybody's beat."""
+        blocks = self._blocks
+        asked = time.monotonic()
+        beats = self._engine.beat(blocks.keys(), draining=self._draining & blocks.keys())
+        alive = {beat.worker for beat in beats if not beat.is_dead}
+        for worker, block in blocks.items():
+            if worker in alive:
+                block.record_beat()
+            else:
+                self._on_dead(worker)
+        now = time.monotonic()
+        is_gap = asked - self._looked > _GAP_SECONDS or now - asked > BEAT_SECONDS
+        seen = {}
+        for beat in beats:
+            if not beat.is_dead and beat.worker not in blocks:
+                before = self._seen.get(beat.worker)
+                is_still = before is not None and before[0] == beat.beat and not is_gap
+                seen[beat.worker] = (beat.beat, before[1] if is_still and before is not None else now)
+        self._seen = seen
+        self._dead = [beat.worker for beat in beats if beat.is_dead]
+        self._looked = now
+        return BEAT_SECONDS
+
+    def on_stop(self) -> None:
+        self._engine.close()

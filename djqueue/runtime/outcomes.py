@@ -1,0 +1,39 @@
+"""What an exception means for the job that raised it. Pure: no clock, no store."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from djqueue.backoff import delay_seconds
+from djqueue.exceptions import Cancel, Discard, Retry, Snooze
+from djqueue.records import ClaimedJob
+from djqueue.states import JobState
+from djqueue.tasks import Task
+
+class Outcome(NamedTuple):
+    """Where a job goes after an attempt that did not simply return."""
+
+    state: JobState
+    delay: float = 0.0
+    """Seconds until it is due again."""
+    is_spent: bool = True
+    is_error: bool = True
+    """Whether the exception is recorded with the job."""
+
+
+def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
+    """Decide by the exception's type, the attempts that are left and the task's backoff."""
+    match error:
+        case Snooze():
+            return Outcome(JobState.SCHEDULED, max(0.0, error.delay.total_seconds()), is_spent=False, is_error=False)
+        case Cancel():
+            return Outcome(JobState.CANCELLED)
+        case Discard():
+            return Outcome(JobState.DISCARDED)
+    if job.attempt >= job.max_attempts:
+        return Outcome(JobState.DISCARDED)
+    if isinstance(error, Retry) and error.delay is not None:
+        delay = max(0.0, error.delay.total_seconds())
+    else:
+        delay = delay_seconds(task.backoff, job.attempt, error)
+    return Outcome(JobState.RETRYABLE if delay > 0 else JobState.AVAILABLE, delay)

@@ -1,0 +1,57 @@
+"""Signals that end a wait.
+
+A handler only counts and writes a byte; everything else happens in the main loop. So no signal can fall into the
+middle of a statement, and none is lost between a look at a flag and the sleep after it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from socket import socket
+from types import TracebackType
+from typing import Self
+
+
+class SignalPipe:
+    def __init__(self, handlers: Mapping[signal.Signals, Callable[[], None] | None]) -> None:
+        """``handlers`` run in the signal handler and may only set plain values; None: only end the wait."""
+        self._handlers = handlers
+        self._before: dict[signal.Signals, object] = {}
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    def __enter__(self) -> Self:
+        for number, handler in self._handlers.items():
+            self._before[number] = signal.signal(number, self._make(handler))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def wait(self, sockets: Sequence[socket], timeout: float) -> set[socket]:
+        """Wait for a signal, for one of the sockets or for ``timeout`` seconds; return the sockets that have input."""
+        readable, _, _ = select.select([self._reader, *sockets], [], [], timeout)
+        try:
+            while os.read(self._reader, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        return {one for one in sockets if one in readable}
+
+    def _make(self, handler: Callable[[], None] | None) -> Callable[[int, object], None]:
+        def handle(number: int, frame: object) -> None:
+            if handler is not None:
+                handler()
+            try:
+                os.write(self._writer, b"!")
+            except BlockingIOError:
+                pass  # full of signals already
+
+        return handle

@@ -1,0 +1,101 @@
+"""A background part: a thread that calls ``run_once`` again and again.
+
+The loop, the jitter, the wake-up, the error log and the stop are here, once. An error in ``run_once`` never ends the
+loop: it is logged (a store that does not answer in one line, anything else with its traceback), and the loop goes on
+after a pause that grows with each failure in a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from djqueue import telemetry
+from djqueue.exceptions import EngineUnavailable
+
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class Service:
+    """Override ``run_once``; it returns the seconds until it wants to run again."""
+
+    name = "service"
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self.failures = 0
+        """Failures in a row."""
+        self.last_success = time.monotonic()
+        """When ``run_once`` last returned, by the monotonic clock."""
+
+    def run_once(self) -> float:
+        raise NotImplementedError
+
+    def on_stop(self) -> None:
+        """Clean up, in the service's own thread, after the last ``run_once``."""
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self.run, name=f"djqueue-{self.name}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Run again now."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Ask the loop to end. Idempotent, and legal before ``start``."""
+        self._stopping = True
+        self.wake()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread; return whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def run(self) -> None:
+        try:
+            while not self._stopping:
+                pause = self._run_guarded()
+                if pause > 0 and not self._stopping:
+                    self._woken.wait(pause)
+                self._woken.clear()
+        finally:
+            self.on_stop()
+
+    def _run_guarded(self) -> float:
+        try:
+            pause = self.run_once()
+        except Exception as error:
+            self.failures += 1
+            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(self.failures - 1, 10))
+            pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
+            telemetry.emit(
+                "djqueue.service.failure",
+                logging.WARNING if isinstance(error, EngineUnavailable) else logging.ERROR,
+                exc_info=None if isinstance(error, EngineUnavailable) else error,
+                service=self.name,
+                failures=self.failures,
+                retry_in_seconds=pause,
+                error=str(error),
+            )
+            return pause
+        if self.failures:
+            telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
+            self.failures = 0
+        self.last_success = time.monotonic()
+        return pause

@@ -1,0 +1,50 @@
+"""Events: one structured log line each, and a hook for whoever wants them.
+
+An event has a name (``djqueue.job.stop``), a level and plain fields. It is written to the ``djqueue`` logger as
+``job.stop job=7 task=shop.tasks.mail …`` with the fields as ``record.djqueue``, and handed to attached handlers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+logger = logging.getLogger("djqueue")
+
+Handler = Callable[[str, Mapping[str, Any]], None]
+_handlers: list[Handler] = []
+
+
+def attach(handler: Handler) -> Callable[[], None]:
+    """Call ``handler(event, fields)`` for every event from now on; return what detaches it again."""
+    _handlers.append(handler)
+
+    def detach() -> None:
+        if handler in _handlers:
+            _handlers.remove(handler)
+
+    return detach
+
+
+def is_heard(level: int) -> bool:
+    """Whether an event of this level reaches anybody: the hot path asks before it gathers fields."""
+    return bool(_handlers) or logger.isEnabledFor(level)
+
+
+def emit(event: str, level: int = logging.INFO, /, *, exc_info: BaseException | None = None, **fields: Any) -> None:
+    """Log the event and call the handlers. Neither can fail the caller."""
+    if logger.isEnabledFor(level):
+        words = " ".join(f"{key}={_word(value)}" for key, value in fields.items())
+        logger.log(level, "%s %s", event.removeprefix("djqueue."), words, extra={"djqueue": fields}, exc_info=exc_info)
+    for handler in tuple(_handlers):
+        try:
+            handler(event, fields)
+        except Exception:
+            logger.exception("A telemetry handler failed on %s.", event)
+
+
+def _word(value: object) -> str:
+    # Names come out of the database: no line break or control character may forge a log line.
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    return text if text.isprintable() and " " not in text and text else repr(text)
