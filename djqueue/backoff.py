@@ -86,8 +86,6 @@ class Exponential(_Growing):
         return self._spread(self.base + grown)
 
 
-DEFAULT = Exponential()
-
 Seconds = float | timedelta
 Backoff = Seconds | Sequence[Seconds] | Callable[[int, BaseException], Any] | None
 
@@ -144,3 +142,6 @@ def _is_number(value: object) -> bool:
 def _require_seconds(name: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LIMIT:
         raise ValueError(f"{name} is a number of seconds from 0 to {LIMIT:g}, not {value!r}.")
+
+
+DEFAULT = Exponential()
