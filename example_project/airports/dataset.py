@@ -1,6 +1,7 @@
 """The data: about 28,000 airports of the world, from the package ``airportsdata``."""
 
 from functools import cache
+from threading import Lock
 
 import airportsdata
 
@@ -13,12 +14,19 @@ FAMOUS = """
 """IATA codes that most travellers know, for suggestions."""
 
 
-@cache
-def airports() -> list[Airport]:
-    """Return every airport, unsaved, in the order of its code.
+_lock = Lock()
 
-    Reading them takes a moment, so each process does it once.
-    """
+
+def airports() -> list[Airport]:
+    """Return every airport, unsaved, in the order of its code."""
+    # Reading them takes a moment, so each process does it once. Without the lock, all threads of a worker would do
+    # it at the same time when the first jobs come.
+    with _lock:
+        return _airports()
+
+
+@cache
+def _airports() -> list[Airport]:
     return [
         Airport(
             icao=code,

@@ -44,12 +44,10 @@ def draw_world_map() -> str:
 def draw_postcard(icao: str) -> str:
     """Draw a postcard of an airport and its surroundings, then have it resized."""
     airport = Airport.objects.get(pk=icao)
+    north, east = drawing.reach(airport)
     neighbours = Airport.objects.filter(
-        latitude__range=(airport.latitude - drawing.RANGE_DEGREES, airport.latitude + drawing.RANGE_DEGREES),
-        longitude__range=(
-            airport.longitude - 2 * drawing.RANGE_DEGREES,
-            airport.longitude + 2 * drawing.RANGE_DEGREES,
-        ),
+        latitude__range=(airport.latitude - north, airport.latitude + north),
+        longitude__range=(airport.longitude - east, airport.longitude + east),
     ).exclude(pk=icao)
     name = publish(f"postcards/{icao}.jpg", drawing.postcard(airport, neighbours))
     with transaction.atomic():  # the postcard and the jobs that go on with it: both or neither
