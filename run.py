@@ -17,6 +17,7 @@ DJQUEUE_PYTHON chooses the interpreter.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -148,7 +149,9 @@ def with_database(python: Path, command: list[str]) -> int:
 
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
 
-    with embedded.postgres(STATE) as server:
+    # Room for several worker processes with their threads, and for what the benchmarks move.
+    settings = {"max_connections": 200, "shared_buffers": "256MB"}
+    with embedded.postgres(STATE, settings=settings) as server:
         return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
 
 
@@ -164,9 +167,15 @@ def run_beside(command: list[str], variables: dict[str, str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
-    child = subprocess.Popen(command, cwd=ROOT, env=variables)
+    child = subprocess.Popen(command, cwd=ROOT, env=variables, preexec_fn=end_with_parent)
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def end_with_parent() -> None:
+    """Ask for a SIGTERM when run.py is killed: its server goes then, and nobody should go on without it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def postgres_binaries(major: str) -> Path:
@@ -355,6 +364,9 @@ def locked(path: Path):
 
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with path.open("a") as file:
+        # Passed on to pip and its like: they survive us when we are killed, and must not write into what the
+        # next run makes. The lock is held until the last of them is gone.
+        os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -364,7 +376,8 @@ def locked(path: Path):
 
 
 def run_or_explain(command: list[object], problem: str) -> None:
-    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    # close_fds=False: see locked().
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, close_fds=False, check=False)
     if result.returncode:
         raise Problem(f"{problem} (see above). Nothing is half done: run it again.")
 

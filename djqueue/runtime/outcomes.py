@@ -10,6 +10,7 @@ from djqueue.records import ClaimedJob
 from djqueue.states import JobState
 from djqueue.tasks import Task
 
+
 class Outcome(NamedTuple):
     """Where a job goes after an attempt that did not simply return."""
 
