@@ -19,8 +19,8 @@ _lock = Lock()
 
 def airports() -> list[Airport]:
     """Return every airport, unsaved, in the order of its code."""
-    # Reading them takes a moment, so each process does it once. Without the lock, all threads of a worker would do
-    # it at the same time when the first jobs come.
+    # Reading them takes a moment, so each process does it once. Without the lock, all threads of a worker would
+    # do it at the same time when the first jobs come.
     with _lock:
         return _airports()
 
@@ -44,7 +44,5 @@ def _airports() -> list[Airport]:
     ]
 
 
-FIELDS = [
-    field.name for field in Airport._meta.concrete_fields if field.name not in {"icao", "weather", "postcard"}
-]
+FIELDS = [field.name for field in Airport._meta.concrete_fields if field.name not in {"icao", "weather", "postcard"}]
 """The columns that the import owns."""

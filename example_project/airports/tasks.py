@@ -27,9 +27,7 @@ POSTCARD_WIDTHS = (640, 320)
 def import_airports(start: int, stop: int) -> int:
     """Import one slice of the data set: insert what is new, correct what changed."""
     batch = dataset.airports()[start:stop]
-    Airport.objects.bulk_create(
-        batch, update_conflicts=True, unique_fields=["icao"], update_fields=dataset.FIELDS
-    )
+    Airport.objects.bulk_create(batch, update_conflicts=True, unique_fields=["icao"], update_fields=dataset.FIELDS)
     return len(batch)
 
 

@@ -13,14 +13,15 @@ from djqueue.models import FinishedJob, Job
 
 
 def home(request: HttpRequest) -> HttpResponse:
+    admin = reverse("admin:index")
     airports = Airport.objects.aggregate(count=Count("*"), countries=Count("country", distinct=True))
     context = {
         "counts": [
             ("airports", airports["count"], reverse("airports")),
             ("countries", airports["countries"], reverse("airports")),
-            ("bookings", Booking.objects.count(), reverse("admin:bookings_booking_changelist")),
-            ("jobs to do", Job.objects.count(), reverse("admin:djqueue_job_changelist")),
-            ("jobs done", FinishedJob.objects.count(), reverse("admin:djqueue_finishedjob_changelist")),
+            ("bookings", Booking.objects.count(), f"{admin}bookings/booking/"),
+            ("jobs to do", Job.objects.count(), f"{admin}djqueue/job/"),
+            ("jobs done", FinishedJob.objects.count(), f"{admin}djqueue/finishedjob/"),
         ],
         "postcards": Airport.objects.exclude(postcard="").exclude(iata="").order_by("iata")[:12],
         "has_map": (settings.MEDIA_ROOT / "world.png").exists(),
@@ -30,7 +31,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 def airport_list(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()
-    airports = Airport.objects.all()
+    airports = Airport.objects.annotate(is_small=Q(iata="")).order_by("is_small", "name")
     if query:
         words = Q(name__icontains=query) | Q(city__icontains=query)
         airports = airports.filter(words | Q(icao=query.upper()) | Q(iata=query.upper()))

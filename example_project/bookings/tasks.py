@@ -15,18 +15,15 @@ from django.utils import timezone
 
 from bookings import bank, ticket
 from bookings.models import Booking
-from djqueue import task
-from djqueue.exceptions import Discard, Retry
+from djqueue import Discard, Retry, TaskContext, task
 from fernweh.files import publish
 
 
 @task(priority=10, max_attempts=5, takes_context=True)
-def charge_card(context, booking_id: int) -> str:
+def charge_card(context: TaskContext, booking_id: int) -> str:
     booking = Booking.objects.select_related("origin", "destination").get(pk=booking_id)
     try:
-        receipt = bank.charge(
-            booking.card, booking.price, reference=booking.reference, attempt=context.attempt
-        )
+        receipt = bank.charge(booking.card, booking.price, reference=booking.reference, attempt=context.attempt)
     except bank.BankIsBusy as error:
         raise Retry(timedelta(seconds=context.attempt), str(error)) from error
     except bank.CardRefused as error:
@@ -75,7 +72,5 @@ def send_confirmation(booking_id: int) -> str:
         mail.send()
         # A worker that is killed between these two lines sends the mail again: nobody can send a mail and
         # commit in one step.
-        Booking.objects.filter(pk=booking_id).update(
-            mailed_at=timezone.now(), status=Booking.Status.CONFIRMED
-        )
+        Booking.objects.filter(pk=booking_id).update(mailed_at=timezone.now(), status=Booking.Status.CONFIRMED)
     return booking.email

@@ -9,6 +9,8 @@ from airports.models import Airport
 from bookings.forms import BookingForm
 from bookings.models import Booking
 from bookings.tasks import charge_card, send_confirmation, write_ticket
+from djqueue import Task, TaskResult
+from djqueue.compat import TaskResultDoesNotExist
 
 
 def book(request: HttpRequest) -> HttpResponse:
@@ -46,8 +48,15 @@ def _progress(reference: str) -> dict:
         ("Ticket", write_ticket, booking.ticket_job),
         ("Mail", send_confirmation, booking.mail_job),
     )
-    steps = [(label, task.get_result(job_id) if job_id else None) for label, task, job_id in jobs]
+    steps = [(label, _result(task, job_id)) for label, task, job_id in jobs]
     has_ended = booking.status in {Booking.Status.CONFIRMED, Booking.Status.REFUSED} and all(
         result.is_finished for _, result in steps if result
     )
     return {"booking": booking, "steps": steps, "has_ended": has_ended}
+
+
+def _result(task: Task, job_id: str) -> TaskResult | None:
+    try:
+        return task.get_result(job_id) if job_id else None
+    except TaskResultDoesNotExist:  # done and deleted long ago
+        return None

@@ -45,12 +45,7 @@ def tally(after: int) -> Tally:
     """Count the jobs after this id, in one statement, so that no job is seen in neither table or in both."""
 
     def counted(model: type[Job] | type[FinishedJob]):
-        return (
-            model.objects.filter(id__gt=after)
-            .order_by()
-            .values_list("task", "state")
-            .annotate(count=Count("*"))
-        )
+        return model.objects.filter(id__gt=after).order_by().values_list("task", "state").annotate(count=Count("*"))
 
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for task, state, count in counted(Job).union(counted(FinishedJob), all=True):

@@ -84,15 +84,11 @@ def bookings_are_done(run: str) -> str:
     tickets = refused = 0
     for booking in bookings:
         if booking.card == Booking.Card.EXPIRED:
-            demand(
-                booking.status == Booking.Status.REFUSED, f"Booking {booking.reference} should be refused."
-            )
+            demand(booking.status == Booking.Status.REFUSED, f"Booking {booking.reference} should be refused.")
             demand(not booking.ticket, f"Booking {booking.reference} was refused and has a ticket.")
             refused += 1
             continue
-        demand(
-            booking.status == Booking.Status.CONFIRMED, f"Booking {booking.reference} is {booking.status}."
-        )
+        demand(booking.status == Booking.Status.CONFIRMED, f"Booking {booking.reference} is {booking.status}.")
         pdf = (MEDIA / booking.ticket).read_bytes()
         demand(pdf.startswith(b"%PDF-") and b"%%EOF" in pdf[-16:], f"{booking.ticket} is no whole PDF.")
         demand(booking.reference in mails, f"There is no mail for booking {booking.reference}.")

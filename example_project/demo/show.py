@@ -215,10 +215,7 @@ class Show:
         table.add_row(
             "all",
             f"{tally.enqueued:,}",
-            *(
-                f"{sum(f.outcomes[state] for f in by_task.values()):,}"
-                for state in ("completed", "discarded")
-            ),
+            *(f"{sum(f.outcomes[state] for f in by_task.values()):,}" for state in ("completed", "discarded")),
             f"{sum(f.retried for f in by_task.values()):,}",
             "",
             "",

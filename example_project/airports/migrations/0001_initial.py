@@ -12,9 +12,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "icao",
-                    models.CharField(
-                        max_length=4, primary_key=True, serialize=False, verbose_name="ICAO code"
-                    ),
+                    models.CharField(max_length=4, primary_key=True, serialize=False, verbose_name="ICAO code"),
                 ),
                 ("iata", models.CharField(blank=True, db_index=True, max_length=3, verbose_name="IATA code")),
                 ("name", models.CharField(max_length=120)),
@@ -28,9 +26,7 @@ class Migration(migrations.Migration):
                 ("weather", models.JSONField(blank=True, null=True)),
                 (
                     "postcard",
-                    models.CharField(
-                        blank=True, help_text="Name of the file below MEDIA_ROOT.", max_length=100
-                    ),
+                    models.CharField(blank=True, help_text="Name of the file below MEDIA_ROOT.", max_length=100),
                 ),
             ],
             options={

@@ -1,7 +1,11 @@
 """What the templates of the site need to say things nicely."""
 
+from typing import Any
+
 from django import template
 from django.conf import settings
+
+from djqueue import TaskResult
 
 register = template.Library()
 
@@ -17,13 +21,13 @@ def thousands(number: int) -> str:
 
 
 @register.simple_tag
-def duration(job) -> str:
-    """How long a finished job took from enqueue to end."""
-    return f"{(job.finished_at - job.enqueued_at).total_seconds():.2f} s"
+def duration(result: TaskResult) -> str:
+    """How long it took from the enqueue to the end."""
+    return f"{(result.finished_at - result.enqueued_at).total_seconds():.2f} s"
 
 
 @register.filter
-def reason(error) -> str:
-    """The last line of a traceback: what went wrong."""
+def reason(error: Any) -> str:
+    """What the exception said: the last line of the traceback, without the name of its class."""
     lines = error.traceback.strip().splitlines()
-    return lines[-1] if lines else error.exception_class_path
+    return lines[-1].partition(": ")[2] if lines else error.exception_class_path

@@ -17,15 +17,11 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
+                    models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"),
                 ),
                 (
                     "reference",
-                    models.CharField(
-                        default=bookings.models.new_reference, editable=False, max_length=6, unique=True
-                    ),
+                    models.CharField(default=bookings.models.new_reference, editable=False, max_length=6, unique=True),
                 ),
                 ("traveller", models.CharField(max_length=80, verbose_name="your name")),
                 ("email", models.EmailField(max_length=254, verbose_name="e-mail address")),
@@ -62,9 +58,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "ticket",
-                    models.CharField(
-                        blank=True, help_text="Name of the file below MEDIA_ROOT.", max_length=100
-                    ),
+                    models.CharField(blank=True, help_text="Name of the file below MEDIA_ROOT.", max_length=100),
                 ),
                 ("mailed_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("charge_job", models.CharField(blank=True, editable=False, max_length=20)),

@@ -21,9 +21,7 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--port", type=int, help="Default: 8000, or the next free one when that is taken."
-        )
+        parser.add_argument("--port", type=int, help="Default: 8000, or the next free one when that is taken.")
 
     def handle(self, *args: Any, port: int | None, **options: Any) -> None:
         leave_on_sigterm()
