@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
+from airports.dataset import FAMOUS
 from airports.models import Airport
 from airports.tasks import draw_postcard, fetch_weather
 from bookings.models import Booking
@@ -23,7 +24,11 @@ def home(request: HttpRequest) -> HttpResponse:
             ("jobs to do", Job.objects.count(), f"{admin}djqueue/job/"),
             ("jobs done", FinishedJob.objects.count(), f"{admin}djqueue/finishedjob/"),
         ],
-        "postcards": Airport.objects.exclude(postcard="").exclude(iata="").order_by("iata")[:12],
+        "postcards": (
+            Airport.objects.exclude(postcard="")
+            .annotate(is_unknown=~Q(iata__in=FAMOUS))
+            .order_by("is_unknown", "iata")[:12]
+        ),
         "has_map": (settings.MEDIA_ROOT / "world.png").exists(),
     }
     return render(request, "airports/home.html", context)
