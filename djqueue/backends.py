@@ -143,9 +143,7 @@ class PostgresBackend(compat.BaseTaskBackend):
             except InvalidJob as error:
                 raise type(error)(f"Item {position}: {error}") from None
 
-    def _insert_chunk(
-        self, task: Task, chunk: list[Encoded], ids: array[int]
-    ) -> tuple[int, Sequence[str], int]:
+    def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
         jobs = [self._new_job(task, encoded) for encoded in chunk]
         inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
         ids.extend(job.id for job in inserted if not job.was_duplicate)
@@ -187,6 +185,4 @@ def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
         and isinstance(item[1], Mapping)
     ):
         return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
-    raise InvalidArguments(
-        f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}."
-    )
+    raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")

@@ -90,9 +90,7 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
     return []
 
 
-def _check_unused_rules(
-    where: str, queues: Collection[Any], rules: Mapping[str, object]
-) -> list[CheckMessage]:
+def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str, object]) -> list[CheckMessage]:
     unused = sorted(set(rules) - set(queues)) if queues else []
     if not unused:
         return []

@@ -49,9 +49,7 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int)
     Raise ``InvalidArguments`` naming the culprit, or ``JobTooLarge`` if they take more than ``limit`` bytes.
     """
     try:
-        encoded = Encoded(
-            _encode(args, "args") if args else "[]", _encode(kwargs, "kwargs") if kwargs else "{}"
-        )
+        encoded = Encoded(_encode(args, "args") if args else "[]", _encode(kwargs, "kwargs") if kwargs else "{}")
     except _Unstorable as error:
         raise InvalidArguments(f"{error} (Arguments are stored as JSON.)") from None
     size = _size(encoded.args) + _size(encoded.kwargs)
@@ -172,15 +170,11 @@ def _normalise(value: Any, path: str, depth: int) -> Any:
         try:
             int.__repr__(value)
         except ValueError:
-            raise _Unstorable(
-                f"{path} has more digits than Python reads back. Pass it as a string."
-            ) from None
+            raise _Unstorable(f"{path} has more digits than Python reads back. Pass it as a string.") from None
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise _Unstorable(
-                f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string."
-            )
+            raise _Unstorable(f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string.")
         return value
     if isinstance(value, bytes):
         try:
@@ -213,9 +207,7 @@ def _key(key: object, path: str) -> str:
         except UnicodeDecodeError:
             raise _Unstorable(f"{path} has a key of bytes that are no UTF-8: {key!r:.80}.") from None
     if not isinstance(key, str):
-        raise _Unstorable(
-            f"{path} has the key {key!r:.80}, {_a(key)}. JSON knows strings as keys only: use str(key)."
-        )
+        raise _Unstorable(f"{path} has the key {key!r:.80}, {_a(key)}. JSON knows strings as keys only: use str(key).")
     return _text(key, f"A key of {path}")
 
 
