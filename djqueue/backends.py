@@ -52,6 +52,13 @@ class PostgresBackend(compat.BaseTaskBackend):
     supports_delay = True
     """``run_after`` may be a timedelta, which the store's clock counts."""
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        self.declared_queues = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
+        if not isinstance(self.declared_queues, list | tuple | set | frozenset):
+            # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
+            params = {**params, "QUEUES": []}
+        super().__init__(alias, params)
+
     @cached_property
     def settings(self) -> conf.Options:
         """The OPTIONS; raises ``InvalidOptions`` if they cannot work."""
@@ -120,7 +127,7 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
-        return checks.check_backend(self.alias, self.queues, self.options)
+        return checks.check_backend(self.alias, self.declared_queues, self.options)
 
     def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
         return NewJob(
@@ -143,9 +150,7 @@ class PostgresBackend(compat.BaseTaskBackend):
             except InvalidJob as error:
                 raise type(error)(f"Item {position}: {error}") from None
 
-    def _insert_chunk(
-        self, task: Task, chunk: list[Encoded], ids: array[int]
-    ) -> tuple[int, Sequence[str], int]:
+    def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
         jobs = [self._new_job(task, encoded) for encoded in chunk]
         inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
         ids.extend(job.id for job in inserted if not job.was_duplicate)
@@ -187,6 +192,4 @@ def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
         and isinstance(item[1], Mapping)
     ):
         return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
-    raise InvalidArguments(
-        f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}."
-    )
+    raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")

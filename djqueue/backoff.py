@@ -114,9 +114,7 @@ def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | Non
             chosen = None
     seconds = _seconds(chosen, attempt)
     if seconds is None and chosen is not None:
-        logger.error(
-            "The backoff %r gave %r for attempt %s. The default stands in.", backoff, chosen, attempt
-        )
+        logger.error("The backoff %r gave %r for attempt %s. The default stands in.", backoff, chosen, attempt)
     return min(max(0.0, DEFAULT(attempt) if seconds is None else seconds), LIMIT)
 
 

@@ -95,8 +95,7 @@ def _adopt(names: dict[str, object]) -> None:
 
 def _sentence(name: str) -> str:
     sentence = (
-        f"No task named {name!r} is known here. "
-        "Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"
+        f"No task named {name!r} is known here. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"
     )
     for module, error in _failed.items():
         if name.startswith(f"{module}."):

@@ -227,9 +227,7 @@ def finish(
     if error is not None:
         kind = type(error)
         result.errors.append(
-            compat.TaskError(
-                exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=traceback
-            )
+            compat.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=traceback)
         )
     object.__setattr__(result, "status", STATUS[state])
     object.__setattr__(result, "finished_at", at if state.is_final else None)

@@ -229,9 +229,8 @@ def task(
         )
     _refuse_unknown("@task", options)
     if function is not None and not callable(function):
-        raise TypeError(
-            f"@task takes a function or keywords, not {function!r}. Did you mean queue_name={function!r}?"
-        )
+        hint = f" Did you mean queue_name={function!r}?" if isinstance(function, str) else ""
+        raise TypeError(f"@task takes a function or keywords, not {function!r}.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(
