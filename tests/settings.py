@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "djqueue",
+    "tests.ledger",
     "tests.app",
 ]
 MIDDLEWARE = [
