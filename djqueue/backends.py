@@ -92,7 +92,8 @@ class PostgresBackend(compat.BaseTaskBackend):
         new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
         [inserted] = self.engine.insert([new])
         result = from_insert(new, inserted, ours, self.alias)
-        compat.task_enqueued.send_robust(type(self), task_result=result)
+        if not inserted.was_duplicate:
+            compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:

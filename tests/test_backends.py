@@ -27,7 +27,7 @@ from djqueue import (
 from djqueue.backends import PostgresBackend
 from djqueue.encoding import encode_error
 from djqueue.models import Job
-from djqueue.records import Ack, ClaimedJob
+from djqueue.records import Ack, ClaimedJob, WorkerInfo
 from djqueue.results import STATUS, from_claim
 from djqueue.states import JobState
 from tests.app import tasks
@@ -62,6 +62,7 @@ def backend() -> PostgresBackend:
 
 def fetch(queue: str = "default") -> ClaimedJob:
     with backend().engine.open_worker() as engine:
+        engine.register([WorkerInfo(id=WORKER, name="w", hostname="h", pid=1, queues={queue: None}, concurrency=1)])
         [claimed] = engine.fetch(queue, 1, WORKER)
     return claimed
 
