@@ -62,9 +62,7 @@ def describe() -> str:
 @contextmanager
 def worker(*args: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``manage.py runworker`` quietly for the length of a block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "runworker", "-v", "0", *args], start_new_session=True
-    )
+    process = subprocess.Popen([sys.executable, "-m", "django", "runworker", "-v", "0", *args], start_new_session=True)
     try:
         yield process
     finally:

@@ -77,9 +77,9 @@ def _problem(key: str, value: object, default: object) -> str:
         return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
     if isinstance(default, str):
         return "" if isinstance(value, str) else f"{key!r} takes a string, not {value!r}."
-    kinds: tuple[type, ...] = (int,) if isinstance(default, int) else (int, float)
     low, high = _RANGES[key]
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+    is_number = isinstance(value, int if isinstance(default, int) else int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]  # a number by now
         return f"{key!r} takes a number from {low:g} to {high:g}, not {value!r}."
     return ""
 

@@ -41,9 +41,11 @@ class WorkerProcess:
 
     @property
     def log(self) -> str:
-        """What it has written so far; to be read after the block too."""
-        self._log.seek(0)
-        return self._log.read().decode()
+        """What it has written so far, after the end of the block too."""
+        if not self._log.closed:
+            self._log.seek(0)
+            self._text = self._log.read().decode()
+        return self._text
 
     def wait_for_log(self, text: str, count: int = 1, timeout: float = 30) -> None:
         eventually(lambda: self.log.count(text) >= count or self.process.poll() is not None, timeout, lambda: self.log)
@@ -62,6 +64,11 @@ class WorkerProcess:
         """The process ids of its workers, as they announced themselves."""
         return list(Worker.objects.filter(died_at=None).order_by("name").values_list("pid", flat=True))
 
+    def close(self) -> None:
+        """Keep what it has written and close the file."""
+        self._text = self.log
+        self._log.close()
+
     def kill_all(self) -> None:
         """kill -9 of the supervisor and its workers together."""
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -78,6 +85,7 @@ def worker(*args: str, env: dict[str, str] | None = None) -> Iterator[WorkerProc
         with suppress(ProcessLookupError):
             os.killpg(running.process.pid, signal.SIGKILL)
         running.process.wait(10)
+        running.close()
 
 
 def drain(*args: str) -> str:

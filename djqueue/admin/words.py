@@ -67,11 +67,7 @@ def ago(at: datetime | None, now: datetime) -> str:
 def exact(at: datetime) -> str:
     """Write a time to the millisecond in the viewer's time zone."""
     local = timezone.localtime(at) if timezone.is_aware(at) else at
-    return (
-        local.strftime("%Y-%m-%d %H:%M:%S.")
-        + f"{local.microsecond // 1000:03d}"
-        + local.strftime(" %Z").rstrip()
-    )
+    return local.strftime("%Y-%m-%d %H:%M:%S.") + f"{local.microsecond // 1000:03d}" + local.strftime(" %Z").rstrip()
 
 
 def parse_time(value: object) -> datetime | None:

@@ -144,9 +144,7 @@ def test_filters_narrow_the_finished_list_which_is_newest_first(viewer: Client) 
 def test_a_search_finds_a_task_by_its_beginning_and_jobs_by_their_worker(viewer: Client) -> None:
     worker = uuid4()
     one = make_job(task="shop.tasks.resize_image")
-    two = make_job(
-        task="blog.tasks.resize_image", state="executing", attempted_by=worker, attempted_at=ago(seconds=1)
-    )
+    two = make_job(task="blog.tasks.resize_image", state="executing", attempted_by=worker, attempted_at=ago(seconds=1))
 
     assert ids(viewer, LIVE, q="shop.tasks.resize") == [one.pk]
     assert ids(viewer, LIVE, q="shop_tasks") == []
@@ -186,9 +184,7 @@ def test_pages_show_each_job_once_forwards_and_backwards(viewer: Client, url: st
     assert seen == everything
     assert [job.pk for job in back.result_list] == seen[100:200]
     assert viewer.get(url + pages[1].newer_url).context["cl"].newer_url
-    assert [job.pk for job in viewer.get(url + pages[2].newest_url).context["cl"].result_list][2:] == seen[
-        :98
-    ]
+    assert [job.pk for job in viewer.get(url + pages[2].newest_url).context["cl"].result_list][2:] == seen[:98]
 
 
 @pytest.mark.parametrize("url", [LIVE, FINISHED])

@@ -207,9 +207,7 @@ class TestGet:
         assert engine.get(id) is None
 
     def test_a_finished_job_is_found_with_all_it_had(self, engine, worker, me):
-        id = insert_one(
-            engine, args="[1]", kwargs='{"a": 2}', queue="q", priority=7, meta='{"m": 1}', unique_key="k"
-        )
+        id = insert_one(engine, args="[1]", kwargs='{"a": 2}', queue="q", priority=7, meta='{"m": 1}', unique_key="k")
         live = engine.get(id)
         worker.ack([ack(fetch_one(worker, me, queue="q"))], now=NOW)
 
@@ -348,9 +346,7 @@ class TestAck:
     def test_a_job_ends_with_its_error(self, engine, worker, me, state):
         id = insert_one(engine)
 
-        accepted = worker.ack(
-            [ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND
-        )
+        accepted = worker.ack([ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND)
 
         job = engine.get(id)
         assert accepted == {id}
@@ -769,9 +765,7 @@ class TestRescue:
     def test_waiting_and_finished_jobs_of_a_dead_worker_stay_as_they_are(self, engine, worker, me):
         insert(engine, 3)
         a, b, c = worker.fetch("default", 3, me)
-        worker.ack(
-            [ack(a), ack(b, JobState.RETRYABLE, delay=9.0), ack(c, JobState.AVAILABLE, is_spent=False)]
-        )
+        worker.ack([ack(a), ack(b, JobState.RETRYABLE, delay=9.0), ack(c, JobState.AVAILABLE, is_spent=False)])
         before = [engine.get(job.id) for job in (a, b, c)]
 
         assert worker.rescue([me]).count == 0
@@ -1018,9 +1012,7 @@ class TestListener:
     def test_what_arrives_between_mark_and_wait_is_not_missed(self, engine, listener):
         listener.mark(["default"])
         insert(engine)
-        listener.mark(
-            ["default", "other"]
-        )  # talks to the store, and the wake-up may come along with its answer
+        listener.mark(["default", "other"])  # talks to the store, and the wake-up may come along with its answer
 
         assert listener.wait(LONG) == {"default"}
 

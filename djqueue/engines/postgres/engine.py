@@ -79,7 +79,8 @@ class PostgresEngine:
                     break
                 cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
                 holders = {
-                    key: InsertedJob(*holder, was_duplicate=True) for key, *holder in cursor.fetchall()
+                    key: InsertedJob(job_id, state, inserted_at, was_duplicate=True)
+                    for key, job_id, state, inserted_at in cursor.fetchall()
                 }
                 for place in duplicates:
                     answers[place] = holders.get(jobs[place].unique_key)
@@ -87,9 +88,7 @@ class PostgresEngine:
                 if not missing:
                     break
             else:
-                raise EngineUnavailable(
-                    "Jobs with the same unique key come and go too fast to say which one holds it."
-                )
+                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
         inserted = [job for job in answers if job is not None]
         new_in = {
             new.queue
@@ -159,9 +158,7 @@ class PostgresWorkerEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
@@ -258,9 +255,7 @@ class PostgresWorkerEngine:
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(
-            claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now
-        )
+        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
@@ -294,14 +289,10 @@ class PostgresWorkerEngine:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
-                raise EngineRefused(
-                    f"The database {self._alias!r} does not take this: {str(error).strip()}"
-                ) from error
+                raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
             except _UNAVAILABLE as error:
                 self.close()
-                raise EngineUnavailable(
-                    f"The database {self._alias!r} did not answer: {str(error).strip()}"
-                ) from error
+                raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
@@ -339,7 +330,28 @@ def _job(row: Sequence[Any]) -> Job:
     return Job(**{**values, "state": JobState(values["state"])})
 
 
-_JOB_COLUMNS = (
-    "id state queue task args kwargs priority attempt max_attempts claim attempted_by attempted_at inserted_at"
-    " scheduled_at ready_at expires_at started_at finished_at errors result meta unique_key cancel_request"
-).split()
+_JOB_COLUMNS = [
+    "id",
+    "state",
+    "queue",
+    "task",
+    "args",
+    "kwargs",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "claim",
+    "attempted_by",
+    "attempted_at",
+    "inserted_at",
+    "scheduled_at",
+    "ready_at",
+    "expires_at",
+    "started_at",
+    "finished_at",
+    "errors",
+    "result",
+    "meta",
+    "unique_key",
+    "cancel_request",
+]

@@ -44,9 +44,7 @@ class PostgresListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
     def mark(self, queues: Collection[str]) -> None:
@@ -126,9 +124,7 @@ class PostgresListener:
         return self._connection
 
     def _lose(self, error: Exception) -> None:
-        logger.warning(
-            "The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip()
-        )
+        logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
         self._marked.clear()
         self._connect_after = time.monotonic() + _RECONNECT_SECONDS
         if self._connection is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import cast
 
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -16,9 +17,7 @@ logger = logging.getLogger("djqueue.wake")
 class Wake:
     """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""
 
-    def __init__(
-        self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake"
-    ) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake") -> None:
         self.connection = connection
         self.statement = statement
         self.queues = set(queues)
@@ -59,5 +58,5 @@ def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
     hooks = connection.run_on_commit
     if wake is not None and place < len(hooks) and hooks[place][1] is wake:
-        return wake  # type: ignore[no-any-return]
+        return cast(Wake, wake)
     return None
