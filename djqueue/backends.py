@@ -52,6 +52,13 @@ class PostgresBackend(compat.BaseTaskBackend):
     supports_delay = True
     """``run_after`` may be a timedelta, which the store's clock counts."""
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        self.declared_queues = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
+        if not isinstance(self.declared_queues, list | tuple | set | frozenset):
+            # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
+            params = {**params, "QUEUES": []}
+        super().__init__(alias, params)
+
     @cached_property
     def settings(self) -> conf.Options:
         """The OPTIONS; raises ``InvalidOptions`` if they cannot work."""
@@ -85,7 +92,8 @@ class PostgresBackend(compat.BaseTaskBackend):
         new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
         [inserted] = self.engine.insert([new])
         result = from_insert(new, inserted, ours, self.alias)
-        compat.task_enqueued.send_robust(type(self), task_result=result)
+        if not inserted.was_duplicate:
+            compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
@@ -120,7 +128,7 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
-        return checks.check_backend(self.alias, self.queues, self.options)
+        return checks.check_backend(self.alias, self.declared_queues, self.options)
 
     def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
         return NewJob(

@@ -51,8 +51,10 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def parse(options: Mapping[str, Any]) -> Options:
+def parse(options: object) -> Options:
     """Turn the OPTIONS of a backend into an object; raise ``InvalidOptions`` listing every mistake."""
+    if not isinstance(options, Mapping):
+        raise InvalidOptions(f"OPTIONS takes a dict, not {options!r}.")
     problems: list[str] = []
     known = {f.name: f for f in fields(Options)}
     values: dict[str, Any] = {}

@@ -228,8 +228,10 @@ def task(
             "Use .using(run_after=...) to set it dynamically."
         )
     _refuse_unknown("@task", options)
-    if function is not None and not callable(function):
-        raise TypeError(f"@task takes a function or keywords, not {function!r}. Did you mean queue_name={function!r}?")
+    given: object = function
+    if given is not None and not callable(given):
+        hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
+        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(
