@@ -78,9 +78,7 @@ class PostgresEngine:
                 if not duplicates:
                     break
                 cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {
-                    key: InsertedJob(*holder, was_duplicate=True) for key, *holder in cursor.fetchall()
-                }
+                holders = {key: InsertedJob._make([*holder, True]) for key, *holder in cursor.fetchall()}
                 for place in duplicates:
                     answers[place] = holders.get(jobs[place].unique_key)
                 missing = [place for place in duplicates if answers[place] is None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import cast
 
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -59,5 +60,5 @@ def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
     hooks = connection.run_on_commit
     if wake is not None and place < len(hooks) and hooks[place][1] is wake:
-        return wake  # type: ignore[no-any-return]
+        return cast(Wake, wake)
     return None
