@@ -18,6 +18,8 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.records import Ack, NewJob, WorkerInfo
 from djqueue.states import JobState
 
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+
 Node = dict[str, object]
 
 

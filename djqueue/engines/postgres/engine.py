@@ -169,6 +169,8 @@ class PostgresWorkerEngine:
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if not acks:
+            return set()
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
