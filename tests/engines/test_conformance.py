@@ -18,6 +18,8 @@ from djqueue.exceptions import EngineRefused
 from djqueue.records import Ack, ClaimedJob, InsertedJob, Lease, NewJob, Rescued, Staged, WorkerInfo
 from djqueue.states import JobState
 
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 QUIET = 0.3

@@ -78,10 +78,7 @@ class PostgresEngine:
                 if not duplicates:
                     break
                 cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {
-                    key: InsertedJob(job_id, state, inserted_at, was_duplicate=True)
-                    for key, job_id, state, inserted_at in cursor.fetchall()
-                }
+                holders = {key: InsertedJob._make([*holder, True]) for key, *holder in cursor.fetchall()}
                 for place in duplicates:
                     answers[place] = holders.get(jobs[place].unique_key)
                 missing = [place for place in duplicates if answers[place] is None]
@@ -168,6 +165,8 @@ class PostgresWorkerEngine:
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if not acks:
+            return set()
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
