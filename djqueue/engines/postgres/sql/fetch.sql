@@ -1,13 +1,21 @@
 -- Claim up to %(limit)s available jobs of one queue for a worker, counting the attempt and raising the claim.
 -- Params: queue text, limit int, worker uuid, now timestamptz (null: the database's clock).
--- Returns: what an execution needs, in run order.
+-- Returns: what an execution needs, in run order. Nothing when the worker is not registered or is dead.
 -- The CTE with FOR UPDATE is a fence: as a sub-select in IN (...) the planner may run it again per outer row and
 -- lock, and so claim, more rows than the limit. The order is that of the index djqueue_job_fetch, so nothing sorts.
+-- "state <> 'executing'" instead of "state = 'available'": a job with ready_at is one or the other, but the planner, which has
+-- no statistics of state, expects 0.5 % of the rows from an equation and 99.5 % from an inequality. With the equation it
+-- believes that it has to walk the whole index for LIMIT rows, and sorts a sequential scan (45 us per job instead of 14).
+-- The row is found again by its ctid: it cannot move, because it is locked, and an index lookup per row is saved. A job that was
+-- claimed and put back between the snapshot and the lock is locked at a place that the snapshot does not see; it is left for
+-- the next fetch.
 -- The update changes no indexed column and keeps the row's length: a HOT update.
 WITH locked AS MATERIALIZED (
-    SELECT id
+    SELECT ctid
     FROM djqueue_job
-    WHERE queue = %(queue)s AND ready_at IS NOT NULL AND state = 'available'
+    WHERE
+        queue = %(queue)s AND ready_at IS NOT NULL AND state <> 'executing'
+        AND EXISTS (SELECT 1 FROM djqueue_worker WHERE id = %(worker)s AND died_at IS NULL)
     ORDER BY priority DESC, ready_at, id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -21,7 +29,7 @@ claimed AS (
         attempted_by = %(worker)s,
         attempted_at = COALESCE(%(now)s::timestamptz, clock_timestamp())
     FROM locked
-    WHERE job.id = locked.id AND job.state = 'available'
+    WHERE job.ctid = locked.ctid AND job.state <> 'executing'
     RETURNING
         job.id, job.claim, job.queue, job.task, job.args, job.kwargs, job.attempt, job.max_attempts, job.priority,
         job.inserted_at, job.started_at, job.scheduled_at, job.expires_at, job.attempted_at, job.errors, job.meta, job.ready_at

@@ -1,0 +1,30 @@
+"""The admin: jobs, queues and workers, to look at.
+
+::
+
+    base.py         who may look, which database is read
+    changelist.py   the list of jobs: keyset pages, bounded counts, searches that cannot hang
+    filters.py      state, queue, task, time
+    jobs.py         live and finished jobs
+    detail.py       one job: its page, with timeline.py (what happened when) and situation.py (why it does not run now)
+    queues.py       what waits where, and who serves it
+    workers.py      who is alive
+    words.py        durations, times and JSON for people
+
+Two things shape it. The tables may hold millions of rows, so no page counts, sorts or scans a whole table: lists are
+read along an index and never load arguments, results or errors; a filter that finds little is stopped after a time,
+shows what it found in the newest rows, and can be continued from there. And rows hold what strangers sent, so
+nothing of a row is ever marked safe, and templates get strings made of it, never the values: they would call
+callables and follow attributes.
+
+Nothing can be added, changed or deleted here: whoever may write a job decides what code runs.
+"""
+
+from __future__ import annotations
+
+from djqueue.admin.detail import job_url
+from djqueue.admin.jobs import FinishedJobAdmin, JobAdmin
+from djqueue.admin.queues import QueueAdmin
+from djqueue.admin.workers import WorkerAdmin
+
+__all__ = ["FinishedJobAdmin", "JobAdmin", "QueueAdmin", "WorkerAdmin", "job_url"]

@@ -1,0 +1,160 @@
+"""The page of one job."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Now
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+
+from djqueue.admin.base import database, list_url, may_view, page_url
+from djqueue.admin.known import why_unknown
+from djqueue.admin.situation import Situation
+from djqueue.admin.timeline import timeline
+from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
+from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Queue, Worker
+
+if TYPE_CHECKING:
+    from djqueue.admin.jobs import AbstractJobAdmin
+
+
+def job_url(job_id: int, site: admin.AdminSite = admin.site) -> str:
+    """Return the address of a job's page. It stays right when the job finishes: the page of a live job leads on."""
+    return page_url(site, Job, job_id)
+
+
+def view(
+    model_admin: AbstractJobAdmin[Any], request: HttpRequest, object_id: str, extra: dict[str, Any]
+) -> HttpResponse:
+    """Show a job, or lead to the page of the table that holds it by now."""
+    site = model_admin.admin_site
+    job_id = _bigint(unquote(object_id))
+    job = None if job_id is None else read(job_id)
+    model = model_admin.model if job is None else _table(job)
+    if not may_view(request, model):
+        raise PermissionDenied
+    if job is None:
+        raise Http404(gettext("There is no job %(id)s; it may have been pruned.") % {"id": object_id})
+    if model is not model_admin.model:
+        return HttpResponseRedirect(page_url(site, model, job.pk))
+
+    request.current_app = site.name
+    context = {
+        **site.each_context(request),
+        "title": str(job),
+        "opts": model_admin.opts,
+        "original": job,
+        "object_id": object_id,
+        "add": False,
+        "change": True,
+        "is_popup": False,
+        "has_view_permission": True,
+        "media": model_admin.media,
+        "preserved_filters": model_admin.get_preserved_filters(request),
+        **_contents(model_admin, request, job),
+        **extra,
+    }
+    return TemplateResponse(request, "admin/djqueue/job_detail.html", context)
+
+
+def read(job_id: int) -> AbstractJob | None:
+    """Read a job from whichever table holds it; its ``state`` tells which.
+
+    One statement over both: two could meet a job that is just finishing in neither.
+    """
+    alias = database(Job)
+    live, finished = (
+        model._default_manager.using(alias).filter(pk=job_id).annotate(as_of=Now()) for model in (Job, FinishedJob)
+    )
+    return live.union(finished, all=True).first()
+
+
+def find(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job_id: int) -> str | None:
+    """Return the address of a job that the user may see; None if there is none."""
+    job = read(job_id)
+    if job is None or not may_view(request, _table(job)):
+        return None
+    return page_url(model_admin.admin_site, _table(job), job_id)
+
+
+def _table(job: AbstractJob) -> type[AbstractJob]:
+    return Job if job.finished_at is None else FinishedJob
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One entry of a job's errors as strings: whatever stands there, nothing of it is called or trusted."""
+
+    title: str
+    message: str
+    at: str
+    traceback: str
+
+
+def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: AbstractJob) -> dict[str, Any]:
+    alias, site = database(Job), model_admin.admin_site
+    now: datetime = job.as_of  # type: ignore[attr-defined]
+    situation = Situation(
+        job=job,
+        now=now,
+        queue=Queue.objects.using(alias).filter(pk=job.queue).first(),
+        workers=list(Worker.objects.using(alias)),
+        why_unknown=why_unknown(job.task),
+    )
+    claimer, worker = somebody(job.attempted_by), situation.claimer()
+    return {
+        "state": state_badge(job.state),
+        "sentence": situation.sentence(),
+        "hints": situation.hints(),
+        "facts": [
+            (gettext("Task"), job.task, list_url(site, model_admin.model, task=job.task)),
+            (gettext("Queue"), job.queue, list_url(site, model_admin.model, queue=job.queue)),
+            (gettext("Attempt"), attempts(job.attempt, job.max_attempts), ""),
+            (gettext("Priority"), str(job.priority), ""),
+            (
+                gettext("Worker"),
+                worker.name if worker else short(claimer) if claimer else NOTHING,
+                page_url(site, Worker, worker.pk) if worker and may_view(request, Worker) else "",
+            ),
+            (gettext("Claimed at"), NOTHING if job.attempted_at == NEVER else exact(job.attempted_at), ""),
+            (gettext("Claim"), str(job.claim), ""),
+            (gettext("Unique key"), job.unique_key or NOTHING, ""),
+        ],
+        "events": timeline(job, now),
+        "args": pretty(job.args),
+        "kwargs": pretty(job.kwargs),
+        "has_result": job.state == "completed" or job.result is not None,
+        "result": pretty(job.result),
+        "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],
+        "meta": pretty(job.meta) if job.meta else "",
+        "cancel_request": pretty(job.cancel_request) if job.cancel_request else "",
+    }
+
+
+def _failure(error: object) -> Failure:
+    if not isinstance(error, dict):
+        return Failure(gettext("Unreadable"), pretty(error), "", "")
+    at = parse_time(error.get("at"))
+    worker = ""
+    with suppress(ValueError):
+        worker = gettext("on worker %(worker)s") % {"worker": short(UUID(str(error.get("worker"))))}
+    title = gettext("Attempt %(number)s") % {"number": error.get("attempt", "?")}
+    return Failure(
+        title=f"{title}: {error.get('exception', '?')}",
+        message=str(error.get("message", "")),
+        at=" ".join(part for part in (exact(at) if at else str(error.get("at", "")), worker) if part),
+        traceback=str(error.get("traceback", "")),
+    )
+
+
+def _bigint(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63 else None

@@ -1,0 +1,175 @@
+"""Live and finished jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+from django.contrib import admin
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from djqueue.admin import detail, filters
+from djqueue.admin.base import ReadOnlyAdmin
+from djqueue.admin.changelist import BoundedPaginator, JobChangeList, Keyset
+from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge
+from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
+from djqueue.states import JobState
+
+J = TypeVar("J", bound=AbstractJob)
+
+
+class AbstractJobAdmin(ReadOnlyAdmin[J]):
+    keyset: ClassVar[Keyset]
+
+    change_list_template = "admin/djqueue/job_list.html"
+    list_display_links = ["id"]
+    list_per_page = 100
+    paginator = BoundedPaginator
+    sortable_by = ()
+    # Only says that there is a search; get_search_results does it.
+    search_fields = ["id"]
+    search_help_text = _("An id, the beginning of a task's name, or a worker's id.")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return JobChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        # Who types an id wants that job, whichever table holds it by now.
+        job_id = _job_id(request.GET.get(SEARCH_VAR, ""))
+        if job_id is not None and (url := detail.find(self, request, job_id)):
+            return HttpResponseRedirect(url)
+        return super().changelist_view(request, extra_context)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        # Django allows any lookup on a local field in the address. One on a JSON column reads the table, and tells
+        # whoever guesses what stands in arguments that are not shown.
+        return lookup in filters.PARAMETERS
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[J], search_term: str
+    ) -> tuple[QuerySet[J], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if (job_id := _job_id(term)) is not None:
+            return queryset.filter(pk=job_id), False
+        if (worker := _uuid(term)) is not None:
+            return queryset.filter(attempted_by=worker), False
+        return queryset.filter(task__startswith=term), False
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        return detail.view(self, request, object_id, extra_context or {})
+
+    @admin.display(description=_("state"))
+    def state_badge(self, job: J) -> str:
+        return state_badge(job.state)
+
+    @admin.display(description=_("attempt"))
+    def attempts(self, job: J) -> str:
+        return attempts(job.attempt, job.max_attempts)
+
+    @admin.display(description=_("worker"))
+    def worker(self, job: J) -> str:
+        if (worker := somebody(job.attempted_by)) is None:
+            return NOTHING
+        if name := getattr(job, "worker_name", None):
+            return format_html('<a href="{}">{}</a>', job.worker_url, name)  # type: ignore[attr-defined]
+        return format_html('<span title="{}">{}</span>', str(worker), short(worker))
+
+    @admin.display(description=_("enqueued"))
+    def age(self, job: J) -> str:
+        return ago(job.inserted_at, _as_of(job))
+
+
+@admin.register(Job)
+class JobAdmin(AbstractJobAdmin[Job]):
+    keyset = Keyset(("id",))
+    list_display = ["id", "state_badge", "queue", "task", "age", "now", "attempts", "priority", "worker"]
+    list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
+
+    @admin.display(description=_("now"))
+    def now(self, job: Job) -> str:
+        now = _as_of(job)
+        match job.state:
+            case JobState.AVAILABLE if job.ready_at is not None:
+                return gettext("waiting for %(duration)s") % {"duration": duration(now - job.ready_at)}
+            case JobState.EXECUTING if job.attempted_at != NEVER:
+                return gettext("running for %(duration)s") % {"duration": duration(now - job.attempted_at)}
+            case JobState.SCHEDULED | JobState.RETRYABLE if job.scheduled_at is not None:
+                if job.scheduled_at > now:
+                    return gettext("due in %(duration)s") % {"duration": duration(job.scheduled_at - now)}
+                return gettext("due for %(duration)s") % {"duration": duration(now - job.scheduled_at)}
+        return NOTHING
+
+
+@admin.register(FinishedJob)
+class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
+    keyset = Keyset(("finished_at", "id"))
+    list_display = [
+        "id",
+        "state_badge",
+        "queue",
+        "task",
+        "finished",
+        "waited",
+        "ran",
+        "attempts",
+        "priority",
+        "worker",
+    ]
+    list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.FinishedFilter]
+
+    @admin.display(description=_("finished"))
+    def finished(self, job: FinishedJob) -> str:
+        return ago(job.finished_at, _as_of(job))
+
+    @admin.display(description=_("waited"))
+    def waited(self, job: FinishedJob) -> str:
+        return _between(job.ready_at, job.attempted_at)
+
+    @admin.display(description=_("ran"))
+    def ran(self, job: FinishedJob) -> str:
+        return _between(job.attempted_at, job.finished_at)
+
+
+def _as_of(job: AbstractJob) -> datetime:
+    """Return the database's time of the read: the web server's clock may differ from the one that wrote the row."""
+    as_of: datetime = job.as_of  # type: ignore[attr-defined]
+    return as_of
+
+
+def _between(start: datetime | None, end: datetime | None) -> str:
+    if start is None or end is None or NEVER in (start, end) or end - start < timedelta(0):
+        return NOTHING
+    return duration(end - start)
+
+
+def _job_id(term: str) -> int | None:
+    term = term.strip().removeprefix("#")
+    if term.isascii() and term.isdigit() and len(term) < 20 and int(term) < 2**63:
+        return int(term)
+    return None
+
+
+def _uuid(term: str) -> UUID | None:
+    try:
+        return UUID(term) if len(term) >= 32 else None
+    except ValueError:
+        return None

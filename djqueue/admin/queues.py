@@ -1,0 +1,136 @@
+"""What waits where, and who serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from djqueue.admin.base import ReadOnlyAdmin, list_url, may_view, page_url
+from djqueue.admin.filters import all_queue_names
+from djqueue.admin.situation import serves, worker_state
+from djqueue.admin.words import NOTHING, STATE_LABELS, ago, badge, duration
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.models import Job, Queue, Worker
+from djqueue.records import QueueCounts
+from djqueue.states import LIVE_STATES
+
+COUNT_LIMIT = timedelta(seconds=2)
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    url: str
+    """Where its decisions are shown; empty when nobody decided anything."""
+    badge: str
+    note: str
+    counts: list[tuple[str, str]]
+    """Number and address of the jobs, per live state."""
+    oldest: str
+    workers: int
+    slots: int
+
+
+@admin.register(Queue)
+class QueueAdmin(ReadOnlyAdmin[Queue]):
+    fields = ["name", "paused", "paused_by", "pause_reason"]
+    readonly_fields = ["paused"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(as_of=Now())
+
+    @admin.display(description=_("paused"))
+    def paused(self, queue: Queue) -> str:
+        return ago(queue.paused_at, queue.as_of)  # type: ignore[attr-defined]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """List every queue that is configured, has rules, has jobs or is served, not only those with a row."""
+        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        queues = {queue.name: queue for queue in self.get_queryset(request)}
+        alias = self.get_queryset(request).db
+        workers = list(Worker.objects.using(alias).annotate(as_of=Now()))
+        counts: dict[str, QueueCounts] | None
+        try:
+            with time_limit(alias, COUNT_LIMIT):
+                counts = {count.queue: count for count in PostgresEngine(alias).counts()}
+        except ReadTooSlow:
+            counts = None
+        served = {str(name) for worker in workers for name in worker.queues}
+        names = all_queue_names(*queues, *(counts or ()), *served)
+        alive = [worker for worker in workers if worker_state(worker, worker.as_of) == "alive"]
+        request.current_app = self.admin_site.name
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Queues"),
+            # What Django's template of a list looks at besides the blocks that ours fills.
+            "cl": {"opts": self.opts},
+            "opts": self.opts,
+            "media": self.media,
+            "actions_on_top": True,
+            "states": [STATE_LABELS[state] for state in LIVE_STATES],
+            "are_counts_missing": counts is None,
+            "rows": [self._row(request, name, queues.get(name), counts, alive) for name in names],
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/djqueue/queue_list.html", context)
+
+    def _row(
+        self,
+        request: HttpRequest,
+        name: str,
+        queue: Queue | None,
+        counts: Mapping[str, QueueCounts] | None,
+        alive: Sequence[Worker],
+    ) -> Row:
+        count = None if counts is None else counts.get(name, QueueCounts(name))
+        serving = [worker for worker in alive if serves(worker, name)]
+        note = ""
+        if queue is not None and queue.paused_at is not None:
+            as_of: datetime = queue.as_of  # type: ignore[attr-defined]
+            state = badge("paused", gettext("paused"))
+            since = gettext("for %(duration)s") % {"duration": duration(as_of - queue.paused_at)}
+            who = gettext("by %(who)s") % {"who": queue.paused_by} if queue.paused_by else ""
+            note = " ".join(part for part in (since, who) if part) + (
+                f": {queue.pause_reason}" if queue.pause_reason else ""
+            )
+        elif serving:
+            state = badge("alive", gettext("served"))
+        else:
+            state = badge("silent", gettext("not served"))
+        may_list = may_view(request, Job)
+        return Row(
+            name=name,
+            url=page_url(self.admin_site, Queue, name) if queue is not None else "",
+            badge=state,
+            note=note,
+            counts=[
+                (
+                    "?" if count is None else f"{count.states.get(live.value, 0):,}",
+                    list_url(self.admin_site, Job, queue=name, state=live.value) if may_list else "",
+                )
+                for live in LIVE_STATES
+            ],
+            oldest=NOTHING
+            if count is None or count.oldest_available_seconds is None
+            else duration(timedelta(seconds=count.oldest_available_seconds)),
+            workers=len(serving),
+            slots=sum(_slots(worker, name) for worker in serving),
+        )
+
+
+def _slots(worker: Worker, queue: str) -> int:
+    """Return how many jobs of the queue the worker runs at once at most."""
+    own = worker.queues.get(queue) if isinstance(worker.queues, dict) else None
+    return own if isinstance(own, int) else worker.concurrency

@@ -1,0 +1,78 @@
+"""What happened to a job, in order, as far as its row tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.utils.translation import gettext
+
+from djqueue.admin.words import STATE_LABELS, duration, exact, parse_time
+from djqueue.models import NEVER, AbstractJob
+from djqueue.states import JobState
+
+
+@dataclass(frozen=True)
+class Event:
+    at: datetime
+    kind: str
+    """Names the colour of its dot."""
+    title: str
+    note: str = ""
+    gap: str = ""
+    """How long after the event before it."""
+    is_future: bool = False
+
+    @property
+    def exact(self) -> str:
+        return exact(self.at)
+
+
+def timeline(job: AbstractJob, now: datetime) -> list[Event]:
+    """List the events of a job with the time between them.
+
+    A row keeps its first start, each failed attempt and the newest of everything else, not every step.
+    """
+    events = [Event(job.inserted_at, "scheduled", gettext("Enqueued"))]
+    if job.scheduled_at is not None and job.scheduled_at != job.inserted_at:
+        title = gettext("Due") if job.scheduled_at <= now else gettext("Will be due")
+        events.append(Event(job.scheduled_at, "scheduled", title, is_future=job.scheduled_at > now))
+    if job.ready_at is not None:
+        events.append(Event(job.ready_at, "available", gettext("Available to workers")))
+    if job.attempted_at != NEVER:
+        title = gettext("Attempt %(number)d started") % {"number": job.attempt}
+        if job.attempt == 0:
+            # Given back: claimed once, and the attempt not spent.
+            title = gettext("Claimed by a worker")
+        events.append(Event(job.attempted_at, "executing", title))
+    if job.started_at is not None and job.started_at != job.attempted_at:
+        events.append(Event(job.started_at, "executing", gettext("First started")))
+    for error in job.errors if isinstance(job.errors, list) else []:
+        if isinstance(error, dict) and (at := parse_time(error.get("at"))):
+            title = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
+            events.append(Event(at, "retryable", title, note=summary(error)))
+    if job.expires_at is not None and job.finished_at is None:
+        events.append(
+            Event(job.expires_at, "cancelled", gettext("Expires unless started"), is_future=job.expires_at > now)
+        )
+    if job.finished_at is not None:
+        try:
+            label = str(STATE_LABELS[JobState(job.state)]).capitalize()
+        except ValueError:
+            label = job.state
+        events.append(Event(job.finished_at, job.state, label))
+    # Sorted by time; of two at the same moment the later kind of the life cycle stays second.
+    events.sort(key=lambda event: event.at)
+    return [
+        event
+        if before is None
+        else replace(event, gap=gettext("+ %(duration)s") % {"duration": duration(event.at - before.at)})
+        for before, event in zip([None, *events], events, strict=False)
+    ]
+
+
+def summary(error: dict[str, object]) -> str:
+    """Say in one line what failed."""
+    exception = str(error.get("exception", "")).rpartition(".")[2]
+    message = str(error.get("message", "")).strip().splitlines()
+    return ": ".join(part for part in (exception, message[0][:300] if message else "") if part)
