@@ -58,8 +58,8 @@ TRAVELLERS = [
 @dataclass(frozen=True, kw_only=True)
 class Size:
     airports: int = 30_000
-    postcards: int = 150
-    weather: int = 1000
+    postcards: int = 120
+    weather: int = 800
     bookings: int = 200
 
 
