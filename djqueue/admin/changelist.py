@@ -120,8 +120,7 @@ class Keyset:
             raise IncorrectLookupParameters(f"{text!r} is no place in this list.")
         try:
             return tuple(
-                _bigint(part) if field == "id" else _aware(part)
-                for field, part in zip(self.fields, parts, strict=True)
+                _bigint(part) if field == "id" else _aware(part) for field, part in zip(self.fields, parts, strict=True)
             )
         except ValueError as error:
             raise IncorrectLookupParameters(str(error)) from error
@@ -246,9 +245,7 @@ class JobChangeList(ChangeList):
                 end = everything.values_list(*keyset.fields)[WINDOW : WINDOW + 1].first()
                 if end is not None:
                     # What the window holds: all from the place on, less what lies beyond the window's end.
-                    queryset = queryset.filter(
-                        keyset.beyond(end, is_reversed=not is_reversed, inclusive=True)
-                    )
+                    queryset = queryset.filter(keyset.beyond(end, is_reversed=not is_reversed, inclusive=True))
                 jobs = list(queryset[:size])
         except ReadTooSlow:
             self.notice += " " + gettext("Choose a time, a state or a queue.")
@@ -273,9 +270,7 @@ class JobChangeList(ChangeList):
         return gettext("about %(count)s jobs") % {"count": f"{round(self.result_count, -digits):,}"}
 
 
-def _name_workers(
-    request: HttpRequest, model_admin: AbstractJobAdmin[Any], jobs: Sequence[AbstractJob]
-) -> None:
+def _name_workers(request: HttpRequest, model_admin: AbstractJobAdmin[Any], jobs: Sequence[AbstractJob]) -> None:
     """Find the names of all workers of a page at once."""
     ids = {job.attempted_by for job in jobs if somebody(job.attempted_by)}
     names: dict[Any, str] = {}

@@ -73,8 +73,7 @@ def read(job_id: int) -> AbstractJob | None:
     """
     alias = database(Job)
     live, finished = (
-        model._default_manager.using(alias).filter(pk=job_id).annotate(as_of=Now())
-        for model in (Job, FinishedJob)
+        model._default_manager.using(alias).filter(pk=job_id).annotate(as_of=Now()) for model in (Job, FinishedJob)
     )
     return live.union(finished, all=True).first()
 
@@ -135,9 +134,7 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
         "kwargs": pretty(job.kwargs),
         "has_result": job.state == "completed" or job.result is not None,
         "result": pretty(job.result),
-        "failures": [_failure(error) for error in reversed(job.errors)]
-        if isinstance(job.errors, list)
-        else [],
+        "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],
         "meta": pretty(job.meta) if job.meta else "",
         "cancel_request": pretty(job.cancel_request) if job.cancel_request else "",
     }

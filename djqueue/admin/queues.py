@@ -54,9 +54,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
     def paused(self, queue: Queue) -> str:
         return ago(queue.paused_at, queue.as_of)  # type: ignore[attr-defined]
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """List every queue that is configured, has rules, has jobs or is served, not only those with a row."""
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied

@@ -47,9 +47,7 @@ class Situation:
             case JobState.SCHEDULED:
                 return self._due()
             case JobState.RETRYABLE:
-                failed = gettext("Attempt %(attempts)s failed.") % {
-                    "attempts": attempts(job.attempt, job.max_attempts)
-                }
+                failed = gettext("Attempt %(attempts)s failed.") % {"attempts": attempts(job.attempt, job.max_attempts)}
                 return f"{failed} {self._due()}"
             case JobState.SUSPENDED:
                 return gettext("Waits for other jobs to finish.")
@@ -89,8 +87,7 @@ class Situation:
             hints.append(
                 gettext("Expires in %(duration)s unless it starts before.") % {"duration": duration(left)}
                 if left > timedelta(0)
-                else gettext("Expired %(duration)s ago: it will be cancelled.")
-                % {"duration": duration(-left)}
+                else gettext("Expired %(duration)s ago: it will be cancelled.") % {"duration": duration(-left)}
             )
         return hints
 
@@ -129,9 +126,7 @@ class Situation:
             return waited + gettext("no live worker serves queue %(queue)r.") % {"queue": job.queue}
         taking = [worker for worker in serving if not worker.is_draining]
         if not taking:
-            return waited + gettext("every worker that serves queue %(queue)r is shutting down.") % {
-                "queue": job.queue
-            }
+            return waited + gettext("every worker that serves queue %(queue)r is shutting down.") % {"queue": job.queue}
         return waited + ngettext(
             "one worker serves queue %(queue)r and takes what is before it first.",
             "%(count)d workers serve queue %(queue)r and take what is before it first.",
@@ -151,16 +146,12 @@ class Situation:
             return gettext("Executing, but nothing says where or since when.")
         if worker is None:
             return (
-                gettext(
-                    "Claimed by worker %(worker)s, whose record is gone: it will be rescued within a minute."
-                )
+                gettext("Claimed by worker %(worker)s, whose record is gone: it will be rescued within a minute.")
                 % words
             )
         match worker_state(worker, self.now):
             case "dead":
-                return (
-                    gettext("Worker %(worker)s died while executing it: it is about to be rescued.") % words
-                )
+                return gettext("Worker %(worker)s died while executing it: it is about to be rescued.") % words
             case "silent":
                 return (
                     gettext(
@@ -168,21 +159,13 @@ class Situation:
                     )
                     % words
                 )
-        return (
-            gettext("Executing on worker %(worker)s for %(duration)s, since %(at)s; last beat %(beat)s ago.")
-            % words
-        )
+        return gettext("Executing on worker %(worker)s for %(duration)s, since %(at)s; last beat %(beat)s ago.") % words
 
     def _alive(self) -> list[Worker]:
         return [worker for worker in self.workers if worker_state(worker, self.now) in ("alive", "draining")]
 
     def _last_error(self) -> str:
         errors = self.job.errors
-        if (
-            isinstance(errors, list)
-            and errors
-            and isinstance(errors[-1], dict)
-            and (said := summary(errors[-1]))
-        ):
+        if isinstance(errors, list) and errors and isinstance(errors[-1], dict) and (said := summary(errors[-1])):
             return " " + gettext("Last error: %(error)s") % {"error": said}
         return ""

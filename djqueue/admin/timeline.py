@@ -53,9 +53,7 @@ def timeline(job: AbstractJob, now: datetime) -> list[Event]:
             events.append(Event(at, "retryable", title, note=summary(error)))
     if job.expires_at is not None and job.finished_at is None:
         events.append(
-            Event(
-                job.expires_at, "cancelled", gettext("Expires unless started"), is_future=job.expires_at > now
-            )
+            Event(job.expires_at, "cancelled", gettext("Expires unless started"), is_future=job.expires_at > now)
         )
     if job.finished_at is not None:
         try:

@@ -20,9 +20,7 @@ def login(db: None) -> Login:
 
     def log_in(*codenames: str) -> Client:
         user = User.objects.create_user(f"staff-{uuid4()}", is_staff=True)
-        user.user_permissions.set(
-            Permission.objects.filter(content_type__app_label="djqueue", codename__in=codenames)
-        )
+        user.user_permissions.set(Permission.objects.filter(content_type__app_label="djqueue", codename__in=codenames))
         assert user.user_permissions.count() == len(codenames)
         client = Client()
         client.force_login(user)

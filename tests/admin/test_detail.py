@@ -135,10 +135,7 @@ def test_a_live_job_that_has_finished_leads_to_its_new_page_and_the_other_way_ro
 
     assert viewer.get(job_url(finished.pk))["Location"] == f"{FINISHED}{finished.pk}/change/"
     assert viewer.get(f"{FINISHED}{live.pk}/change/")["Location"] == job_url(live.pk)
-    assert (
-        viewer.get(f"{LIVE}{finished.pk}/", follow=True).redirect_chain[-1][0]
-        == f"{FINISHED}{finished.pk}/change/"
-    )
+    assert viewer.get(f"{LIVE}{finished.pk}/", follow=True).redirect_chain[-1][0] == f"{FINISHED}{finished.pk}/change/"
 
 
 @pytest.mark.parametrize("object_id", ["999999999", "x", "1 OR 1", "9" * 30, "-1", "²"])

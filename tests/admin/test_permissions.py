@@ -37,12 +37,8 @@ def test_b77_who_may_only_view_can_view(login: Login, model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("rights", ["view", "all", "superuser"])
-def test_b77_nobody_can_add_change_or_delete(
-    login: Login, admin_client: Client, model: str, rights: str
-) -> None:
-    codenames = [
-        f"{verb}_{model}" for verb in (["view"] if rights == "view" else ["view", "add", "change", "delete"])
-    ]
+def test_b77_nobody_can_add_change_or_delete(login: Login, admin_client: Client, model: str, rights: str) -> None:
+    codenames = [f"{verb}_{model}" for verb in (["view"] if rights == "view" else ["view", "add", "change", "delete"])]
     client = admin_client if rights == "superuser" else login(*codenames)
     pk = make(model)
     values = {
@@ -59,9 +55,7 @@ def test_b77_nobody_can_add_change_or_delete(
     assert client.post(url(model, "change", pk), values).status_code == 403
     assert client.get(url(model, "delete", pk)).status_code == 403
     assert client.post(url(model, "delete", pk), values).status_code == 403
-    client.post(
-        url(model, "changelist"), {"action": "delete_selected", "_selected_action": pk, "post": "yes"}
-    )
+    client.post(url(model, "changelist"), {"action": "delete_selected", "_selected_action": pk, "post": "yes"})
 
     assert client.get(url(model, "change", pk)).status_code == 200
     assert not Job.objects.filter(task="os.system").exists()

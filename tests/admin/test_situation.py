@@ -75,9 +75,7 @@ def test_an_available_job_says_that_its_workers_are_shutting_down(viewer: Client
 
 def test_an_available_job_of_a_paused_queue_says_who_paused_it_and_why(viewer: Client) -> None:
     make_worker()
-    Queue.objects.create(
-        name="default", paused_at=ago(minutes=5), paused_by="anna", pause_reason="out of paper."
-    )
+    Queue.objects.create(name="default", paused_at=ago(minutes=5), paused_by="anna", pause_reason="out of paper.")
 
     assert "Queue 'default' was paused by anna 5 min ago because: out of paper." in said(viewer, make_job())
 
@@ -101,9 +99,7 @@ def test_an_executing_job_says_that_its_worker_is_silent_dead_or_gone(viewer: Cl
     silent = make_worker(name="one", beat_at=ago(seconds=40))
     dead = make_worker(name="two", died_at=ago(seconds=1))
 
-    assert "Executing on worker one, which last beat 40 s ago" in said(
-        viewer, executing(attempted_by=silent.pk)
-    )
+    assert "Executing on worker one, which last beat 40 s ago" in said(viewer, executing(attempted_by=silent.pk))
     assert "Worker two died while executing it" in said(viewer, executing(attempted_by=dead.pk))
     assert "whose record is gone" in said(viewer, executing(attempted_by=uuid4()))
     assert "nothing says where" in said(viewer, make_job(state="executing"))

@@ -21,9 +21,7 @@ def rows(client: Client, url: str) -> list[str]:
     html = client.get(url).content.decode()
     body = re.search(r"<tbody>(.*?)</tbody>", html, re.DOTALL)
     return (
-        []
-        if body is None
-        else [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in body[1].split("</tr>")[:-1]]
+        [] if body is None else [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in body[1].split("</tr>")[:-1]]
     )
 
 
@@ -119,9 +117,7 @@ def test_the_database_is_the_routers_or_else_that_of_the_backend(settings: Any) 
     }
     assert base.database(Job) == "jobs"
 
-    settings.DATABASE_ROUTERS = [
-        mock.Mock(spec=["db_for_read"], db_for_read=lambda model, **hints: "replica")
-    ]
+    settings.DATABASE_ROUTERS = [mock.Mock(spec=["db_for_read"], db_for_read=lambda model, **hints: "replica")]
     with mock.patch.object(base.router, "routers", settings.DATABASE_ROUTERS):
         assert base.database(Job) == "replica"
 
