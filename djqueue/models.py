@@ -1,7 +1,7 @@
 """The tables.
 
-``Job`` holds live jobs only; the ack that finishes a job moves its row to ``FinishedJob`` in the same statement. The live table stays small,
-hot and quick to vacuum, whatever the history's size. Both have the same columns.
+``Job`` holds live jobs only; the ack that finishes a job moves its row to ``FinishedJob`` in the same statement. The
+live table stays small, hot and quick to vacuum, whatever the history's size. Both have the same columns.
 
 A claim must be a HOT update: what it writes (state, attempt, claim, attempted_by, attempted_at) is in no index and
 in no index predicate, is never null, and has the same width from the start. The page keeps half of its space free
@@ -40,9 +40,7 @@ class AbstractJob(models.Model):
     task = models.CharField(_("task"), max_length=255)
     args = models.JSONField(_("arguments"), db_default=[])
     kwargs = models.JSONField(_("keyword arguments"), db_default={})
-    priority = models.SmallIntegerField(
-        _("priority"), db_default=0, help_text=_("−100 to 100; higher runs first.")
-    )
+    priority = models.SmallIntegerField(_("priority"), db_default=0, help_text=_("−100 to 100; higher runs first."))
     attempt = models.IntegerField(_("attempt"), db_default=0, help_text=_("How often it was started."))
     max_attempts = models.IntegerField(_("max attempts"), db_default=20)
     claim = models.BigIntegerField(
@@ -57,16 +55,10 @@ class AbstractJob(models.Model):
         _("ready at"), null=True, help_text=_("When it became available; kept while it executes.")
     )
     scheduled_at = models.DateTimeField(_("scheduled at"), null=True, help_text=_("Not before this time."))
-    expires_at = models.DateTimeField(
-        _("expires at"), null=True, help_text=_("Not started by then: cancelled.")
-    )
-    started_at = models.DateTimeField(
-        _("started at"), null=True, help_text=_("When the function first began.")
-    )
+    expires_at = models.DateTimeField(_("expires at"), null=True, help_text=_("Not started by then: cancelled."))
+    started_at = models.DateTimeField(_("started at"), null=True, help_text=_("When the function first began."))
     finished_at = models.DateTimeField(_("finished at"), null=True)
-    errors = models.JSONField(
-        _("errors"), db_default=[], help_text=_("One object per failed attempt, newest last.")
-    )
+    errors = models.JSONField(_("errors"), db_default=[], help_text=_("One object per failed attempt, newest last."))
     result = models.JSONField(_("result"), null=True)
     meta = models.JSONField(_("meta"), db_default={})
     unique_key = models.CharField(_("unique key"), max_length=64, null=True)  # noqa: DJ001  null: not unique
@@ -87,9 +79,7 @@ class Job(AbstractJob):
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
             ),
-            models.CheckConstraint(
-                condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"
-            ),
+            models.CheckConstraint(condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"),
             models.UniqueConstraint(
                 fields=["unique_key"], condition=models.Q(unique_key__isnull=False), name="djqueue_job_unique"
             ),

@@ -52,6 +52,15 @@ class InsertedJob(NamedTuple):
     """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
 
 
+class Retried(NamedTuple):
+    """What became of the wish to retry a finished job."""
+
+    id: int
+    is_retried: bool
+    held_by: int | None = None
+    """The live job that holds its unique key; the finished one stayed where it was."""
+
+
 class ClaimedJob(NamedTuple):
     """A job as fetched: everything its execution needs."""
 

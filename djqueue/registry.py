@@ -1,8 +1,8 @@
 """Which tasks this process knows, by name.
 
-A row names a task; here is the only place where that name becomes a function. Looking up never imports what a row
-says: a task is known once its module was imported by the project, or by ``autodiscover``, which imports the
-``tasks`` modules of INSTALLED_APPS and nothing else.
+A row names a task; here is the only place where that name becomes a function. Looking up never imports what
+a row says: a task is known once its module was imported by the project, or by ``autodiscover``, which
+imports the ``tasks`` modules of INSTALLED_APPS and nothing else.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _is_discovered = False
 def register(task: Task) -> None:
     """Make a task known by its module path.
 
-    A copy made by ``using()`` has the same function and does not take the place of the original; a task of a module
-    that is loaded anew has another function and does.
+    A copy made by ``using()`` has the same function and does not take the place of the original; a task of
+    a module that is loaded anew has another function and does.
     """
     known = _tasks.get(task.module_path)
     if known is None or known.func is not task.func:
@@ -48,8 +48,8 @@ def known() -> dict[str, Task]:
 def find(name: str) -> Task:
     """Return the task of this name; raise ``UnknownTask`` if there is none.
 
-    The first name that is not known starts ``autodiscover``, so that a web process which never imported an app's tasks
-    can read their results.
+    The first name that is not known starts ``autodiscover``, so that a web process which never imported an
+    app's tasks can read their results.
     """
     task = _tasks.get(name)
     if task is None and apps.ready and not _is_discovered:
@@ -61,7 +61,7 @@ def find(name: str) -> Task:
 
 
 def autodiscover() -> dict[str, str]:
-    """Import the ``tasks`` module of every installed app; return those that could not be imported, with the error.
+    """Import the ``tasks`` modules of all installed apps; return those that failed, with the error.
 
     One broken module must not keep the tasks of all other apps from running: it is logged with its traceback.
     """
@@ -84,7 +84,7 @@ def autodiscover() -> dict[str, str]:
 
 
 def _adopt(names: dict[str, object]) -> None:
-    """Make tasks known that were declared for somebody else's backend and may be sent to djqueue by ``using(backend=…)``."""
+    """Make tasks of other backends known: ``using(backend=…)`` may send them to djqueue."""
     from djqueue import compat
     from djqueue.tasks import Task
 
@@ -94,7 +94,9 @@ def _adopt(names: dict[str, object]) -> None:
 
 
 def _sentence(name: str) -> str:
-    sentence = f"No task named {name!r} is known here. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"
+    sentence = (
+        f"No task named {name!r} is known here. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"
+    )
     for module, error in _failed.items():
         if name.startswith(f"{module}."):
             sentence += f" {module} could not be imported: {error}."

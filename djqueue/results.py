@@ -1,4 +1,4 @@
-"""What became of a job, in the words of django.tasks: TaskResult, TaskContext, and ``job``, what djqueue knows beyond them.
+"""What became of a job, in the words of django.tasks; ``job`` is what djqueue knows beyond them.
 
 ======================================== ==========
 job                                      result
@@ -9,8 +9,8 @@ completed                                SUCCESSFUL
 discarded cancelled                      FAILED
 ======================================== ==========
 
-``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: those that failed, from the job's errors,
-then the one that executes it or ended it.
+``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: those that failed, from the
+job's errors, then the one that executes it or ended it.
 """
 
 from __future__ import annotations
@@ -75,11 +75,13 @@ class JobView(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskResult(_Result):
+class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
     job: JobView = field(compare=False)
 
     def __post_init__(self) -> None:
-        """Leave out the base's normalisation: the arguments come out of JSON."""
+        # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
+        # the arguments, which come out of JSON here.
+        object.__setattr__(self, "_return_value", None)
 
     @property
     def attempts(self) -> int:
@@ -97,7 +99,7 @@ class TaskResult(_Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskContext(_Context):
+class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
     """What a task with ``takes_context=True`` gets as its first argument."""
 
     @property
@@ -140,14 +142,15 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
 
 
 def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
-    """Make the result of a job that this process is about to run. Needed only where a context or a signal asks for it."""
+    """Make the result of a job about to run here, where a context or a signal asks for it."""
     errors = json.loads(claimed.errors)
     return TaskResult(
         task=task.as_stored(claimed.queue, claimed.priority, claimed.scheduled_at, alias),
         id=str(claimed.id),
         status=compat.TaskResultStatus.RUNNING,
         enqueued_at=claimed.inserted_at,
-        # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as near as we get.
+        # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as
+        # near as we get.
         started_at=claimed.started_at or claimed.attempted_at,
         last_attempted_at=claimed.attempted_at,
         finished_at=None,
@@ -220,7 +223,7 @@ def finish(
     error: BaseException | None = None,
     traceback: str = "",
 ) -> None:
-    """Bring a running result to its end, in place, for ``task_finished``: the same object that ``task_started`` carried."""
+    """Bring a running result to its end, in place: both signals carry the same object."""
     if error is not None:
         kind = type(error)
         result.errors.append(

@@ -82,7 +82,7 @@ class Service:
             pause = self.run_once()
         except Exception as error:
             self.failures += 1
-            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(self.failures - 1, 10))
+            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
             pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
             telemetry.emit(
                 "djqueue.service.failure",

@@ -2,8 +2,9 @@
 
 An option is one field with its check. ``task()``, ``using()``, pickling and validation find it by themselves.
 
-``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where zero-argument
-``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed explicitly.
+``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where
+zero-argument ``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed
+explicitly.
 
 The options hold on every backend; one that is not djqueue's simply ignores those that it does not know.
 """
@@ -96,7 +97,7 @@ class Task(_Task):
 
     @classmethod
     def of(cls, task: compat.Task[..., Any]) -> Task:
-        """Return a task as one of djqueue's: itself, or what its function is known as here, with its settings."""
+        """Return a task of the framework as one of djqueue's, with its settings."""
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
@@ -116,7 +117,12 @@ class Task(_Task):
     ) -> Self:
         """Return a copy with other settings: those of ``@task``, and ``run_after``, a time or a timedelta."""
         _refuse_unknown("using()", options)
-        changes: dict[str, Any] = {"priority": priority, "queue_name": queue_name, "backend": backend, **options}
+        changes: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "backend": backend,
+            **options,
+        }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, timedelta):
             changes.update(delay=run_after, run_after=None)
@@ -137,8 +143,9 @@ class Task(_Task):
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none of them.
 
-        ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never while a statement
-        runs, so it may use the same database connection. A bad item raises with its position, and nothing is stored.
+        ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never
+        while a statement runs, so it may use the same database connection. A bad item raises with its
+        position, and nothing is stored.
         """
         backend = self.get_backend()
         if not hasattr(backend, "enqueue_many"):
@@ -169,7 +176,7 @@ class Task(_Task):
         return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
 
     def as_stored(self, queue_name: str, priority: int, run_after: datetime | None, backend: str) -> Self:
-        """Return the task with what a row says. Not validated: yesterday's job may be in a queue that is gone today."""
+        """Return the task with what a row says. Not validated: the row's queue may be gone today."""
         changes = {"queue_name": queue_name, "priority": priority, "run_after": run_after, "backend": backend}
         if all(getattr(self, name) == value for name, value in changes.items()):
             return self
@@ -212,16 +219,19 @@ def task(
 ) -> Task | Callable[[Callable[..., Any]], Task]:
     """Make a task of a function: ``@task`` or ``@task(queue_name="mail", max_attempts=5)``.
 
-    The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always makes a
-    ``djqueue.Task``, whatever the backend.
+    The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always
+    makes a ``djqueue.Task``, whatever the backend.
     """
     if "run_after" in options or "delay" in options:
         raise TypeError(
-            "run_after cannot be defined statically with the @task decorator. Use .using(run_after=...) to set it dynamically."
+            "run_after cannot be defined statically with the @task decorator. "
+            "Use .using(run_after=...) to set it dynamically."
         )
     _refuse_unknown("@task", options)
-    if function is not None and not callable(function):
-        raise TypeError(f"@task takes a function or keywords, not {function!r}. Did you mean queue_name={function!r}?")
+    given: object = function
+    if given is not None and not callable(given):
+        hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
+        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(
@@ -239,7 +249,9 @@ def task(
 
 def _refuse_unknown(where: str, options: Mapping[str, Any]) -> None:
     if unknown := sorted(set(options) - set(_STATIC_OPTIONS)):
-        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(sorted(_KEYWORDS))}.")
+        raise TypeError(
+            f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(sorted(_KEYWORDS))}."
+        )
 
 
 def _frozen(value: Any) -> Any:

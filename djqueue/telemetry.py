@@ -1,7 +1,8 @@
 """Events: one structured log line each, and a hook for whoever wants them.
 
-An event has a name (``djqueue.job.stop``), a level and plain fields. It is written to the ``djqueue`` logger as
-``job.stop job=7 task=shop.tasks.mail …`` with the fields as ``record.djqueue``, and handed to attached handlers.
+An event has a name (``djqueue.job.stop``), a level and plain fields. It is written to the ``djqueue`` logger
+as ``job.stop job=7 task=shop.tasks.mail …`` with the fields as ``record.djqueue``, and handed to attached
+handlers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ def emit(event: str, level: int = logging.INFO, /, *, exc_info: BaseException | 
     """Log the event and call the handlers. Neither can fail the caller."""
     if logger.isEnabledFor(level):
         words = " ".join(f"{key}={_word(value)}" for key, value in fields.items())
-        logger.log(level, "%s %s", event.removeprefix("djqueue."), words, extra={"djqueue": fields}, exc_info=exc_info)
+        logger.log(
+            level,
+            "%s %s",
+            event.removeprefix("djqueue."),
+            words,
+            extra={"djqueue": fields},
+            exc_info=exc_info,
+        )
     for handler in tuple(_handlers):
         try:
             handler(event, fields)

@@ -22,9 +22,7 @@ def database_from_url(url: str) -> dict[str, object]:
 
 # run.py and tests/database.py set DATABASE_URL. Linters load the settings too, and connect to nothing.
 DATABASES = {
-    "default": database_from_url(
-        os.environ.get("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
-    )
+    "default": database_from_url(os.environ.get("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres"))
 }
 
 SECRET_KEY = "for tests only"
@@ -38,6 +36,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "djqueue",
+    "tests.ledger",
+    "tests.app",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

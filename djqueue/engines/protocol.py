@@ -1,8 +1,8 @@
 """The seam between djqueue and a store.
 
 Every verb that needs the time takes ``now=None``; None is the store's own clock, and tests pass a time instead of
-sleeping. Verbs are safe to call from many processes at once. What cannot reach the store raises
-``EngineUnavailable``.
+sleeping. Verbs are safe to call from many processes at once. A worker's verb that cannot reach the store raises
+``EngineUnavailable``; one whose values the store refuses raises ``EngineRefused`` and has done nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,29 @@ from djqueue.records import (
     NewJob,
     QueueCounts,
     Rescued,
+    Retried,
     Staged,
     WorkerInfo,
 )
 
 
 class Engine(Protocol):
-    """One store. ``insert``, ``get`` and ``wake`` join the caller's transaction; all else runs on its own."""
+    """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
     def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
-        """Store the jobs and answer in the same order.
+        """Store the jobs and answer in the same order; for a duplicate, with the live job that holds its key.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
+
+    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
+        """Make finished jobs available again and answer in the same order.
+
+        Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
+        """
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
@@ -54,10 +61,17 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
+
+        Nothing for a worker that is not registered or is dead. Fewer than ``limit`` does not mean that there are no more.
+        """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
-        """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
+
+        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
+        stored, and none of the batch was.
+        """
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available."""
@@ -66,7 +80,7 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Wake the workers that sleep on these queues."""
 
     def register(self, workers: Sequence[WorkerInfo]) -> None:
-        """Announce workers; committed before their first fetch."""
+        """Announce workers; committed before their first fetch. Idempotent, and no way back for the dead."""
 
     def deregister(self, workers: Collection[UUID]) -> None:
         """Forget workers that left nothing behind."""

@@ -142,9 +142,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "attempt",
-                    models.IntegerField(
-                        db_default=0, help_text="How often it was started.", verbose_name="attempt"
-                    ),
+                    models.IntegerField(db_default=0, help_text="How often it was started.", verbose_name="attempt"),
                 ),
                 ("max_attempts", models.IntegerField(db_default=20, verbose_name="max attempts")),
                 (
@@ -185,9 +183,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "scheduled_at",
-                    models.DateTimeField(
-                        help_text="Not before this time.", null=True, verbose_name="scheduled at"
-                    ),
+                    models.DateTimeField(help_text="Not before this time.", null=True, verbose_name="scheduled at"),
                 ),
                 (
                     "expires_at",
@@ -215,9 +211,7 @@ class Migration(migrations.Migration):
                 ("unique_key", models.CharField(max_length=64, null=True, verbose_name="unique key")),
                 (
                     "cancel_request",
-                    models.JSONField(
-                        help_text="Who asked, why and when.", null=True, verbose_name="cancel request"
-                    ),
+                    models.JSONField(help_text="Who asked, why and when.", null=True, verbose_name="cancel request"),
                 ),
             ],
             options={
@@ -266,9 +260,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "attempt",
-                    models.IntegerField(
-                        db_default=0, help_text="How often it was started.", verbose_name="attempt"
-                    ),
+                    models.IntegerField(db_default=0, help_text="How often it was started.", verbose_name="attempt"),
                 ),
                 ("max_attempts", models.IntegerField(db_default=20, verbose_name="max attempts")),
                 (
@@ -309,9 +301,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "scheduled_at",
-                    models.DateTimeField(
-                        help_text="Not before this time.", null=True, verbose_name="scheduled at"
-                    ),
+                    models.DateTimeField(help_text="Not before this time.", null=True, verbose_name="scheduled at"),
                 ),
                 (
                     "expires_at",
@@ -339,9 +329,7 @@ class Migration(migrations.Migration):
                 ("unique_key", models.CharField(max_length=64, null=True, verbose_name="unique key")),
                 (
                     "cancel_request",
-                    models.JSONField(
-                        help_text="Who asked, why and when.", null=True, verbose_name="cancel request"
-                    ),
+                    models.JSONField(help_text="Who asked, why and when.", null=True, verbose_name="cancel request"),
                 ),
             ],
             options={

@@ -30,7 +30,9 @@ _UNSTORABLE = (
 class Acker(Service):
     name = "acker"
 
-    def __init__(self, engine: WorkerEngine, claims: ClaimBlock, *, on_flushed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, engine: WorkerEngine, claims: ClaimBlock, *, on_flushed: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__()
         self._engine = engine
         self._claims = claims
@@ -87,7 +89,9 @@ class Acker(Service):
 
     def _discard(self, ack: Ack, error: EngineRefused) -> set[int]:
         telemetry.emit("djqueue.ack.refused", logging.ERROR, job=ack.id, error=str(error))
-        return self._engine.ack([Ack(ack.id, ack.claim, JobState.DISCARDED, ack.started, ack.finished, None, _UNSTORABLE)])
+        return self._engine.ack(
+            [Ack(ack.id, ack.claim, JobState.DISCARDED, ack.started, ack.finished, None, _UNSTORABLE)]
+        )
 
     def _settle(self, part: list[tuple[Ack, int]], accepted: set[int]) -> None:
         self.accepted += len(accepted)

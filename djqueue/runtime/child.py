@@ -15,7 +15,10 @@ import sys
 from typing import Any
 from uuid import UUID
 
-BOOT = "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path']; from djqueue.runtime.child import main; main(c)"
+BOOT = (
+    "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path'];"
+    " from djqueue.runtime.child import main; main(c)"
+)
 READY = b"r"
 
 
@@ -54,10 +57,15 @@ def main(config: dict[str, Any]) -> None:
         drain=config["drain"],
         max_jobs=config["max_jobs"],
     )
-    backend = task_backends[spec.backend]
+    backend: Any = task_backends[spec.backend]
     control = socket.socket(fileno=config["control_fd"])
     worker = Worker(
-        spec, backend.engine, backend.settings, ClaimBlock(config["claims_fd"]), control, backend_class=type(backend)
+        spec,
+        backend.engine,
+        backend.settings,
+        ClaimBlock(config["claims_fd"]),
+        control,
+        backend_class=type(backend),
     )
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     if stop_requests:

@@ -8,7 +8,8 @@ nobody knows what it left behind.
 
 from __future__ import annotations
 
-from django.db import close_old_connections, connections, reset_queries
+from django.db import close_old_connections, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 def settle(*, is_clean: bool) -> None:
@@ -16,13 +17,22 @@ def settle(*, is_clean: bool) -> None:
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
-        if not is_clean or connection.in_atomic_block or not connection.get_autocommit() or connection.errors_occurred:
-            connection.in_atomic_block and _leave_atomic_block(connection)
-            connection.close()
+        if is_clean and connection.autocommit and not connection.in_atomic_block and not connection.errors_occurred:
+            # The next job checks the connection before its first query, if CONN_HEALTH_CHECKS says so.
+            connection.health_check_done = False  # type: ignore[attr-defined]  # missing in the stubs
+            connection.queries_log.clear()
         else:
-            connection.health_check_done = False
-            if connection.queries_logged:
-                reset_queries()
+            _discard(connection)
+
+
+def _discard(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection, even one that a job left inside a transaction, where Django would only mark it."""
+    connection.in_atomic_block = False
+    connection.closed_in_transaction = False
+    connection.needs_rollback = False
+    connection.savepoint_ids = []
+    connection.run_on_commit = []
+    connection.close()
 
 
 def release() -> None:

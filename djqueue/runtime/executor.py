@@ -26,6 +26,7 @@ from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import outcome_of
 from djqueue.states import JobState
 
+
 class Executor:
     """Threads for sync jobs, one event loop for async ones."""
 
@@ -59,7 +60,7 @@ class Executor:
             django_connections.close_all()
 
     def _execute(self, execution: Execution) -> float:
-        job, task, _, place, _ = execution
+        _, task, _, place, _ = execution
         self._claims.begin(place)
         self.running[place] = execution
         started = time.monotonic()
@@ -105,7 +106,7 @@ class Executor:
             task.add_done_callback(self._async_tasks.discard)
 
     async def _execute_async(self, lane: Lane, execution: Execution) -> None:
-        job, task, _, place, _ = execution
+        _, task, _, place, _ = execution
         self._claims.begin(place)
         self.running[place] = execution
         started = time.monotonic()
@@ -144,9 +145,7 @@ class Executor:
     def _succeed(self, execution: Execution, started: float, result: str | None) -> None:
         job = execution.job
         finished = time.monotonic()
-        self._finish(
-            execution, Ack(job.id, job.claim, JobState.COMPLETED, started, finished, result), None
-        )
+        self._finish(execution, Ack(job.id, job.claim, JobState.COMPLETED, started, finished, result), None)
 
     def _fail(self, execution: Execution, started: float, error: BaseException) -> None:
         job, task = execution.job, execution.task

@@ -48,7 +48,12 @@ class Observers:
         if self._signals_start:
             compat.task_started.send_robust(self._sender, task_result=self._result(execution))
         telemetry.emit(
-            "djqueue.job.start", logging.DEBUG, job=job.id, task=job.task, queue=job.queue, attempt=job.attempt
+            "djqueue.job.start",
+            logging.DEBUG,
+            job=job.id,
+            task=job.task,
+            queue=job.queue,
+            attempt=job.attempt,
         )
 
     def finished(self, execution: Execution, ack: Ack, error: BaseException | None) -> None:

@@ -10,6 +10,7 @@ from djqueue.records import ClaimedJob
 from djqueue.states import JobState
 from djqueue.tasks import Task
 
+
 class Outcome(NamedTuple):
     """Where a job goes after an attempt that did not simply return."""
 
@@ -25,7 +26,7 @@ def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     """Decide by the exception's type, the attempts that are left and the task's backoff."""
     match error:
         case Snooze():
-            return Outcome(JobState.SCHEDULED, max(0.0, error.delay.total_seconds()), is_spent=False, is_error=False)
+            return Outcome(JobState.SCHEDULED, delay_seconds(error.delay, job.attempt), is_spent=False, is_error=False)
         case Cancel():
             return Outcome(JobState.CANCELLED)
         case Discard():
@@ -33,7 +34,7 @@ def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     if job.attempt >= job.max_attempts:
         return Outcome(JobState.DISCARDED)
     if isinstance(error, Retry) and error.delay is not None:
-        delay = max(0.0, error.delay.total_seconds())
+        delay = delay_seconds(error.delay, job.attempt, error)
     else:
         delay = delay_seconds(task.backoff, job.attempt, error)
     return Outcome(JobState.RETRYABLE if delay > 0 else JobState.AVAILABLE, delay)

@@ -93,7 +93,7 @@ class Producer(Service):
         self._engine.close()
 
     def _fetch_round(self) -> list[str]:
-        """Fetch for every lane until it is full or its queues are empty; return the queues that would give us nothing."""
+        """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
         found = False
         for lane in self._lanes:

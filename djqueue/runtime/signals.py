@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from socket import socket
 from types import TracebackType
 from typing import Self
@@ -37,7 +38,8 @@ class SignalPipe:
 
     def wait(self, sockets: Sequence[socket], timeout: float) -> set[socket]:
         """Wait for a signal, for one of the sockets or for ``timeout`` seconds; return the sockets that have input."""
-        readable, _, _ = select.select([self._reader, *sockets], [], [], timeout)
+        sources: list[socket | int] = [self._reader, *sockets]
+        readable, _, _ = select.select(sources, [], [], timeout)
         try:
             while os.read(self._reader, 4096):
                 pass
@@ -49,9 +51,7 @@ class SignalPipe:
         def handle(number: int, frame: object) -> None:
             if handler is not None:
                 handler()
-            try:
+            with suppress(BlockingIOError):  # full of signals already
                 os.write(self._writer, b"!")
-            except BlockingIOError:
-                pass  # full of signals already
 
         return handle

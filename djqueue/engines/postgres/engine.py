@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from contextlib import nullcontext
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -19,7 +22,7 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     NOBODY,
     Ack,
@@ -31,13 +34,21 @@ from djqueue.records import (
     NewJob,
     QueueCounts,
     Rescued,
+    Retried,
     Staged,
     WorkerInfo,
 )
-from djqueue.states import JobState
+from djqueue.states import FINAL_STATES, JobState
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+# What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
+# of the table.
+_REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
+# A server that was demoted answers, and refuses to write: the connection must go, for the next one may find the new primary.
+_UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
+_LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_id = operator.itemgetter(0)
 
 
 class PostgresEngine:
@@ -49,24 +60,64 @@ class PostgresEngine:
 
     def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
+        if not jobs:
+            return []
         connection = connections[self.alias]
-        columns = list(zip(*jobs, strict=True)) if jobs else [()] * len(NewJob._fields)
-        params: dict[str, Any] = {name: list(column) for name, column in zip(NewJob._fields, columns, strict=True)}
+        answers: list[InsertedJob | None] = [None] * len(jobs)
+        missing: Sequence[int] = range(len(jobs))
         with connection.cursor() as cursor:
-            cursor.execute(sql("insert"), {**params, "now": now})
-            inserted = [InsertedJob._make(row) for row in cursor.fetchall()]
-        if self.listen and (
-            queues := {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        ):
-            wake_after_commit(connection, queues)
+            # Almost always once. Again for a job whose key was held when it was inserted and is not when we look: the holder
+            # has just finished. Somebody who finishes one job of that key after the other could go on for ever.
+            for _ in range(_TRIES):
+                batch = [jobs[place] for place in missing]
+                columns = zip(NewJob._fields, map(list, zip(*batch, strict=True)), strict=True)
+                cursor.execute(sql("insert"), {**dict(columns), "now": now})
+                for place, row in zip(missing, cursor.fetchall(), strict=True):
+                    answers[place] = InsertedJob._make(row)
+                duplicates = [place for place in missing if (job := answers[place]) and job.was_duplicate]
+                if not duplicates:
+                    break
+                cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
+                holders = {key: InsertedJob._make([*holder, True]) for key, *holder in cursor.fetchall()}
+                for place in duplicates:
+                    answers[place] = holders.get(jobs[place].unique_key)
+                missing = [place for place in duplicates if answers[place] is None]
+                if not missing:
+                    break
+            else:
+                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
+        inserted = [job for job in answers if job is not None]
+        new_in = {
+            new.queue
+            for new, job in zip(jobs, inserted, strict=True)
+            if job.state == "available" and not job.was_duplicate
+        }
+        if self.listen and new_in:
+            wake_after_commit(connection, new_in)
         return inserted
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
+        if not 0 < job_id < 2**63:
+            return None
         with connections[self.alias].cursor() as cursor:
             cursor.execute(sql("get"), {"id": job_id})
             row = cursor.fetchone()
         return None if row is None else _job(row)
+
+    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
+        """Make finished jobs available again, in the caller's transaction, and wake sleepers after its commit."""
+        connection = connections[self.alias]
+        with connection.cursor() as cursor:
+            cursor.execute(sql("retry"), {"ids": list(ids), "now": now})
+            queues = dict(cursor.fetchall())
+            holders: dict[int, int] = {}
+            if rest := [id for id in ids if id not in queues]:
+                cursor.execute(sql("retry_held"), {"ids": rest})
+                holders = dict(cursor.fetchall())
+        if self.listen and queues:
+            wake_after_commit(connection, set(queues.values()))
+        return [Retried(id, id in queues, holders.get(id)) for id in ids]
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
@@ -114,18 +165,24 @@ class PostgresWorkerEngine:
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if not acks:
+            return set()
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
-        ordered = sorted(acks)
-        accepted: set[int] = set()
-        if finals := [ack for ack in ordered if ack.state.is_final]:
-            rows = self._run("ack", {**_ack_columns(finals), "result": [ack.result for ack in finals], "now": now})
-            accepted.update(id for (id,) in rows)
-        if others := [ack for ack in ordered if not ack.state.is_final]:
-            delays = _array(ack.delay for ack in others)
-            rows = self._run("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now})
-            accepted.update(id for id, _, _ in rows)
-            self.wake({queue for _, queue, state in rows if state == "available"})
-        return accepted
+        ordered = sorted(acks, key=_id)
+        finals = [ack for ack in ordered if ack.state in FINAL_STATES]
+        others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        statements: list[tuple[str, dict[str, Any]]] = []
+        if finals:
+            statements.append(
+                ("ack", {**_ack_columns(finals), "result": _texts(ack.result for ack in finals), "now": now})
+            )
+        if others:
+            delays = _array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
+            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now}))
+        answers = self._run_all(statements)
+        if others:
+            self.wake({queue for _, queue, state in answers[-1] if state == "available"})
+        return {row[0] for row in itertools.chain.from_iterable(answers)}
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
@@ -176,6 +233,8 @@ class PostgresWorkerEngine:
         now: datetime | None = None,
     ) -> Rescued:
         """Take jobs back from dead workers, and wake living ones for them."""
+        # The reason may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+        reason = reason.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
         [(requeued, discarded, queues)] = self._run(
             "rescue",
             {
@@ -212,39 +271,52 @@ class PostgresWorkerEngine:
             self._connection = None
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
-        """Run one statement in a transaction of its own; again if it lost a race that the database resolved."""
-        for trial in range(1, _TRIES + 1):
+        """Run one statement in a transaction of its own."""
+        return self._run_all([(name, params)])[0]
+
+    def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
+        """Run all of them or none; again if they lost a race that the database resolved."""
+        for _ in range(_TRIES):
             try:
                 if self._connection is None:
                     self._connection = connect(self._alias, "worker")
-                cursor = self._connection.execute(sql(name), params)
-                return cursor.fetchall() if cursor.description else []
-            except _TRANSIENT:
-                if trial == _TRIES:
-                    raise
-                time.sleep(random.uniform(0, 0.01 * 2**trial))  # noqa: S311  jitter, no secret
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+                with self._connection.transaction() if len(statements) > 1 else nullcontext():
+                    cursors = [self._connection.execute(sql(name), params) for name, params in statements]
+                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            except _TRANSIENT as error:
+                lost = error
+                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
+            except _REFUSED as error:
+                raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
+            except _UNAVAILABLE as error:
                 self.close()
                 raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
-        raise AssertionError("unreachable")
+        raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:
     now = time.monotonic()
     return {
-        "id": _array(ack.id for ack in acks),
-        "claim": _array(ack.claim for ack in acks),
-        "state": _array(ack.state.value for ack in acks),
-        "started_ago": _array("NULL" if ack.started is None else now - ack.started for ack in acks),
-        "finished_ago": _array(max(0.0, now - ack.finished) if ack.finished else 0.0 for ack in acks),
-        "error": [ack.error for ack in acks],
-        "is_spent": _array(ack.is_spent for ack in acks),
+        "id": _array([ack.id for ack in acks]),
+        "claim": _array([ack.claim for ack in acks]),
+        "state": _array([ack.state for ack in acks]),
+        "started_ago": _array(["NULL" if ack.started is None else now - ack.started for ack in acks]),
+        "finished_ago": _array([max(0.0, now - ack.finished) if ack.finished else 0.0 for ack in acks]),
+        "error": _texts(ack.error for ack in acks),
+        "is_spent": _array([ack.is_spent for ack in acks]),
     }
 
 
-def _array(values: Iterable[object]) -> str:
+def _array(values: Sequence[object]) -> str:
     """Write a PostgreSQL array of plain words and numbers: joined in C, where psycopg would adapt each element."""
     return "{" + ",".join(map(str, values)) + "}"
+
+
+def _texts(values: Iterable[str | None]) -> list[str | None]:
+    """Return the texts of a column; none at all if there is none, for unnest() fills shorter arrays up with nulls."""
+    texts = list(values)
+    return texts if any(text is not None for text in texts) else []
 
 
 def _job(row: Sequence[Any]) -> Job:
@@ -257,7 +329,28 @@ def _job(row: Sequence[Any]) -> Job:
     return Job(**{**values, "state": JobState(values["state"])})
 
 
-_JOB_COLUMNS = (
-    "id state queue task args kwargs priority attempt max_attempts claim attempted_by attempted_at inserted_at"
-    " scheduled_at ready_at expires_at started_at finished_at errors result meta unique_key cancel_request"
-).split()
+_JOB_COLUMNS = [
+    "id",
+    "state",
+    "queue",
+    "task",
+    "args",
+    "kwargs",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "claim",
+    "attempted_by",
+    "attempted_at",
+    "inserted_at",
+    "scheduled_at",
+    "ready_at",
+    "expires_at",
+    "started_at",
+    "finished_at",
+    "errors",
+    "result",
+    "meta",
+    "unique_key",
+    "cancel_request",
+]

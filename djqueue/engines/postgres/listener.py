@@ -23,7 +23,8 @@ from djqueue.exceptions import EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
 
-_MARK_TIMEOUT = "20ms"
+_MARK_TRIES = 100
+"""Each fails only if somebody asks at that very moment. Should all fail, jobs are flowing, and the poll finds them."""
 _RECONNECT_SECONDS = 1.0
 
 
@@ -51,15 +52,16 @@ class PostgresListener:
         """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
         if (connection := self._connected()) is None:
             return
-        for queue in sorted(set(queues) - self._marked):
-            try:
-                connection.execute(sql("mark"), {"queue": queue})
-            except psycopg.errors.LockNotAvailable:
-                continue  # another sleeper is marked, and a NOTIFY wakes us too
-            except psycopg.Error as error:
-                self._lose(error)
-                return
-            self._marked.add(queue)
+        missing = set(queues) - self._marked
+        try:
+            for _ in range(_MARK_TRIES):
+                if not missing:
+                    return
+                rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+                self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
+                missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
+        except psycopg.Error as error:
+            self._lose(error)
 
     def unmark(self) -> None:
         """Say that nobody sleeps here any more."""
@@ -112,7 +114,6 @@ class PostgresListener:
         if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
             try:
                 connection = connect(self._alias, "listener")
-                connection.execute("SELECT set_config('lock_timeout', %s, false)", [_MARK_TIMEOUT])
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))

@@ -30,9 +30,7 @@ def time_limit(alias: str, limit: timedelta) -> Iterator[None]:
             cursor.execute(sql("time_limit"), {"limit": earlier})
     except OperationalError as error:
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-            raise ReadTooSlow(
-                f"A read took longer than {limit.total_seconds():g} s and was stopped."
-            ) from error
+            raise ReadTooSlow(f"A read took longer than {limit.total_seconds():g} s and was stopped.") from error
         raise
 
 

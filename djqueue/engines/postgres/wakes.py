@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import cast
 
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -16,15 +17,16 @@ logger = logging.getLogger("djqueue.wake")
 class Wake:
     """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""
 
-    def __init__(self, connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake") -> None:
         self.connection = connection
+        self.statement = statement
         self.queues = set(queues)
 
     def __call__(self) -> None:
         # The jobs are stored. An error here would make the caller enqueue them twice, and the poll finds them anyway.
         try:
             with self.connection.cursor() as cursor:
-                cursor.execute(sql("wake"), {"queues": sorted(self.queues)})
+                cursor.execute(sql(self.statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
             logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
 
@@ -32,9 +34,12 @@ class Wake:
 def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
     """Wake whoever sleeps on these queues as soon as the caller's work is visible to them."""
     if not connection.in_atomic_block:
-        # In manual transaction management nobody tells us of the commit; inside the transaction the question may
-        # come too early, but NOTIFY itself waits for the commit and the poll covers the rest.
-        Wake(connection, queues)()
+        if connection.get_autocommit():
+            Wake(connection, queues)()
+        else:
+            # In manual transaction management nobody tells us of the commit. Asking now would come too early, and the
+            # asker's lock would stay until the end of the transaction, in the way of who wants to mark its sleep.
+            Wake(connection, queues, "notify")()
     elif (pending := _pending(connection)) is not None:
         # Perhaps registered outside a savepoint that is rolled back later: then it wakes somebody for nothing.
         pending.queues.update(queues)
@@ -53,5 +58,5 @@ def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
     hooks = connection.run_on_commit
     if wake is not None and place < len(hooks) and hooks[place][1] is wake:
-        return wake  # type: ignore[no-any-return]
+        return cast(Wake, wake)
     return None

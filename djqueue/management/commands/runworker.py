@@ -20,7 +20,7 @@ from djqueue.runtime.worker import LaneSpec
 
 
 class Command(BaseCommand):
-    help = "Run jobs: fetch them, execute them, record what became of them. Ctrl-C or SIGTERM stops it when what runs has ended."
+    help = "Run jobs until stopped. Ctrl-C or SIGTERM ends it when what runs has ended; a second one at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
 
@@ -34,7 +34,11 @@ class Command(BaseCommand):
         )
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
         parser.add_argument(
-            "--processes", type=_positive, default=1, metavar="N", help="Worker processes. Default: %(default)s."
+            "--processes",
+            type=_positive,
+            default=1,
+            metavar="N",
+            help="Worker processes. Default: %(default)s.",
         )
         parser.add_argument(
             "--concurrency",
@@ -48,7 +52,10 @@ class Command(BaseCommand):
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
-            "--worker-name", default="", metavar="NAME", help="How it shows in logs and the admin. Default: the host's name."
+            "--worker-name",
+            default="",
+            metavar="NAME",
+            help="How it shows in logs and the admin. Default: the host's name.",
         )
 
     def handle(self, **options: Any) -> None:
@@ -75,7 +82,7 @@ class Command(BaseCommand):
 
 def _backend(alias: str) -> Any:
     try:
-        backend = task_backends[alias]
+        backend: Any = task_backends[alias]
     except Exception as error:
         raise CommandError(f"There is no usable backend {alias!r} in TASKS: {error}") from error
     if not hasattr(backend, "engine"):
@@ -120,7 +127,10 @@ def _banner(spec: SupervisorSpec, backend: Any) -> str:
     lines = [f"djqueue worker {spec.name}: backend {spec.backend!r}, {spec.processes} process(es)"]
     for lane in spec.lanes:
         lines.append(f"  {', '.join(lane.queues)}: {lane.slots} at once in each process")
-    lines.append("  until nothing is left to run." if spec.drain else "Ctrl-C stops it when what runs has ended; a second one gives it back.")
+    if spec.drain:
+        lines.append("  until nothing is left to run.")
+    else:
+        lines.append("Ctrl-C stops it when what runs has ended; a second one gives it back.")
     return "\n".join(lines)
 
 

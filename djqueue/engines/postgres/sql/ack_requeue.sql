@@ -3,7 +3,8 @@
 -- (seconds back from this write; null: the function never began), delay (seconds until due, for the states that wait),
 -- error (may be null), is_spent (false gives the attempt back); now timestamptz (null: the database's clock).
 -- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim.
--- A job handed back keeps its ready_at, and with it its place in the queue.
+-- A job handed back (available, not spent) keeps its ready_at, and with it its place in the queue. A state that waits, with no
+-- time to wait, is available at once: no stager has to come by.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -13,10 +14,10 @@ WITH outcome AS MATERIALIZED (
 )
 UPDATE djqueue_job AS job
 SET
-    state = o.state,
+    state = CASE WHEN o.delay > 0 THEN o.state ELSE 'available' END,
     attempt = CASE WHEN o.is_spent THEN job.attempt ELSE job.attempt - 1 END,
-    ready_at = CASE WHEN o.state <> 'available' THEN NULL WHEN o.is_spent THEN o.at ELSE job.ready_at END,
-    scheduled_at = CASE WHEN o.state = 'available' THEN job.scheduled_at ELSE o.at + o.delay * interval '1 second' END,
+    ready_at = CASE WHEN o.delay > 0 THEN NULL WHEN o.state = 'available' AND NOT o.is_spent THEN job.ready_at ELSE o.at END,
+    scheduled_at = CASE WHEN o.delay > 0 THEN o.at + o.delay * interval '1 second' ELSE job.scheduled_at END,
     started_at = COALESCE(job.started_at, o.at - o.started_ago * interval '1 second'),
     errors = CASE WHEN o.error IS NULL THEN job.errors ELSE job.errors || o.error END,
     meta = CASE

@@ -5,9 +5,9 @@
 SELECT
     id, state, queue, task, args::text, kwargs::text, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     scheduled_at, ready_at, expires_at, started_at, finished_at, errors::text, result::text, meta::text, unique_key, cancel_request::text
-FROM djqueue_job WHERE id = %(id)s
+FROM djqueue_job WHERE id = %(id)s::bigint
 UNION ALL
 SELECT
     id, state, queue, task, args::text, kwargs::text, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     scheduled_at, ready_at, expires_at, started_at, finished_at, errors::text, result::text, meta::text, unique_key, cancel_request::text
-FROM djqueue_finishedjob WHERE id = %(id)s
+FROM djqueue_finishedjob WHERE id = %(id)s::bigint

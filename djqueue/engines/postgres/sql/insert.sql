@@ -2,13 +2,15 @@
 -- Params: one array per column, all of the same length; now timestamptz (null: the database's clock).
 -- Returns: id, state, inserted_at, was_duplicate.
 -- clock_timestamp(), not now(): in a long transaction now() is old and the job would jump the queue.
--- ON CONFLICT waits for an uncommitted holder of the key, and inserts if that one rolls back.
+-- ON CONFLICT waits for an uncommitted holder of the key, and inserts if that one rolls back. Keys are inserted in their order,
+-- or two transactions with the same keys could wait for each other; run order is that of the ids, which follow the input.
+-- A duplicate has no id here: its holder may be younger than this statement's snapshot. See holders.sql.
 WITH input AS MATERIALIZED (
     SELECT
         i.*,
         t.at,
         COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
-        nextval(pg_get_serial_sequence('djqueue_job', 'id')) AS id
+        nextval((SELECT pg_get_serial_sequence('djqueue_job', 'id'))) AS id
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
     CROSS JOIN unnest(
         %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
@@ -29,7 +31,7 @@ inserted AS (
         CASE WHEN due_at > at THEN NULL ELSE at END,
         due_at, expires_at, meta, unique_key
     FROM input
-    ORDER BY place
+    ORDER BY unique_key, place
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id, state, inserted_at
 )

@@ -6,47 +6,45 @@
 -- that kills its worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is
 -- not lowered, so a late ack of the dead worker is stale.
 -- SKIP LOCKED: a row that is being acked at this moment is not lost; the next run looks again.
+-- Everything about a lost job is worked out in one CTE: joining two of them, of which the planner expects one row each,
+-- compares each row with each.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),
+locked AS MATERIALIZED (
+    SELECT
+        id, attempt, max_attempts, attempted_by,
+        %(ran_id)s::bigint[] IS NULL
+        OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
+    FROM djqueue_job
+    WHERE attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+    ORDER BY id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
 lost AS MATERIALIZED (
     SELECT
-        job.id, job.attempt >= job.max_attempts AS is_exhausted, job.attempt, job.attempted_by,
-        %(ran_id)s::bigint[] IS NULL
-        OR EXISTS (
-            SELECT 1 FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[]) AS ran (id, claim)
-            WHERE ran.id = job.id AND ran.claim = job.claim
-        ) AS has_run
-    FROM djqueue_job AS job
-    WHERE job.attempted_by = ANY(%(workers)s::uuid[]) AND job.state = 'executing'
-    ORDER BY job.id
-    LIMIT %(limit)s
-    FOR UPDATE OF job SKIP LOCKED
-),
-error AS MATERIALIZED (
-    SELECT
-        lost.id,
-        jsonb_build_object(
-            'attempt', lost.attempt, 'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
-            'worker', lost.attempted_by, 'exception', 'djqueue.exceptions.WorkerLost', 'message', %(reason)s::text, 'traceback', ''
-        ) AS entry
-    FROM lost WHERE lost.has_run
+        id,
+        has_run AND attempt >= max_attempts AS is_exhausted,
+        CASE WHEN has_run THEN attempt ELSE attempt - 1 END AS attempt,
+        CASE WHEN has_run THEN jsonb_build_array(jsonb_build_object(
+            'attempt', attempt, 'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
+            'worker', attempted_by, 'exception', 'djqueue.exceptions.WorkerLost', 'message', %(reason)s::text, 'traceback', ''
+        )) ELSE '[]' END AS new_errors
+    FROM locked
 ),
 requeued AS (
     UPDATE djqueue_job AS job
-    SET
-        state = 'available',
-        attempt = CASE WHEN lost.has_run THEN job.attempt ELSE job.attempt - 1 END,
-        errors = CASE WHEN lost.has_run THEN job.errors || error.entry ELSE job.errors END
-    FROM lost LEFT JOIN error ON error.id = lost.id
-    WHERE job.id = lost.id AND NOT (lost.has_run AND lost.is_exhausted)
+    SET state = 'available', attempt = lost.attempt, errors = job.errors || lost.new_errors
+    FROM lost
+    WHERE job.id = lost.id AND NOT lost.is_exhausted
     RETURNING job.queue
 ),
 removed AS (
     DELETE FROM djqueue_job AS job
-    USING lost JOIN error ON error.id = lost.id
+    USING lost
     WHERE job.id = lost.id AND lost.is_exhausted
-    RETURNING job.*, error.entry
+    RETURNING job.*, lost.new_errors
 ),
 discarded AS (
     INSERT INTO djqueue_finishedjob (
@@ -55,7 +53,7 @@ discarded AS (
     )
     SELECT
         id, 'discarded', queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-        ready_at, scheduled_at, expires_at, started_at, (SELECT at FROM clock), errors || entry, result, meta, unique_key, cancel_request
+        ready_at, scheduled_at, expires_at, started_at, (SELECT at FROM clock), errors || new_errors, result, meta, unique_key, cancel_request
     FROM removed
     RETURNING id
 )

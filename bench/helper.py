@@ -1,0 +1,111 @@
+"""The harness: a database of its own, workers as processes, exact delivery checked, machine and versions printed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import django
+
+
+def setup() -> None:
+    """Set Django up and lay djqueue's tables anew."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "bench.settings")
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    empty()
+
+
+def empty() -> None:
+    """Remove all jobs and give the tables the statistics of a fresh start."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE djqueue_job, djqueue_finishedjob, djqueue_worker")
+        cursor.execute("VACUUM ANALYZE djqueue_job, djqueue_finishedjob")
+
+
+def checkpoint() -> None:
+    """Gather statistics and write everything out, so that a measurement does not pay for what came before it."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE djqueue_job, djqueue_finishedjob")
+        cursor.execute("CHECKPOINT")
+
+
+def describe() -> str:
+    """Name the machine and what runs on it."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),"
+            " current_setting('shared_buffers')"
+        )
+        version, synchronous_commit, fsync, buffers = cursor.fetchone()
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, Django {django.get_version()},"
+        f" PostgreSQL {version} (fsync {fsync}, synchronous_commit {synchronous_commit}, shared_buffers {buffers})"
+    )
+
+
+@contextmanager
+def worker(*args: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``manage.py runworker`` quietly for the length of a block."""
+    process = subprocess.Popen([sys.executable, "-m", "django", "runworker", "-v", "0", *args], start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def drain(expected: int, *args: str) -> float:
+    """Run the backlog down; return the seconds from the first start to the last end. Fail unless each job ran once."""
+    from django.db import connection
+
+    with worker("--drain", *args) as process:
+        process.wait(600)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*), extract(epoch FROM max(finished_at) - min(started_at))::float8 FROM djqueue_finishedjob"
+            " WHERE state = 'completed'"
+        )
+        count, seconds = cursor.fetchone()
+        cursor.execute("SELECT count(*) FROM djqueue_job")
+        [left] = cursor.fetchone()
+    assert (count, left) == (expected, 0), f"{count} of {expected} jobs completed, {left} left"
+    return float(seconds)
+
+
+def repeat(times: int, measure: Callable[[], float]) -> str:
+    """Measure several times; return the median with its range."""
+    values = [measure() for _ in range(times)]
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "It did not happen in time."
+        time.sleep(0.01)

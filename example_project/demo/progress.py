@@ -1,0 +1,62 @@
+"""Show progress: bars on a terminal, plain lines elsewhere."""
+
+import time
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from demo.jobs import Tally
+
+SECONDS_BETWEEN_LINES = 3
+
+
+class Bars:
+    def __init__(self, console: Console) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self.bars = {}
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.progress.stop()
+
+    def show(self, tally: Tally) -> None:
+        for task, states in sorted(tally.states.items()):
+            name = task.rpartition(".")[2]
+            if task not in self.bars:
+                self.bars[task] = self.progress.add_task(name, total=None)
+            self.progress.update(self.bars[task], total=states.total(), completed=tally.ended_of(task))
+
+
+class Lines:
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.next_line_at = 0.0
+        self.last = (-1, -1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def show(self, tally: Tally) -> None:
+        now = (tally.enqueued, tally.ended)
+        is_due = time.monotonic() >= self.next_line_at or tally.has_ended
+        if is_due and now != self.last:
+            self.last = now
+            self.next_line_at = time.monotonic() + SECONDS_BETWEEN_LINES
+            self.console.print(f"  {tally.enqueued:>5} enqueued, {tally.ended:>5} done", highlight=False)
+
+
+def progress(console: Console) -> Bars | Lines:
+    return Bars(console) if console.is_terminal else Lines(console)

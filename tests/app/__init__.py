@@ -1,0 +1,1 @@
+"""An app with tasks, for the tests of everything that runs tasks."""

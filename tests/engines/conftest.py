@@ -1,0 +1,71 @@
+"""Engines on a real store, emptied after each test.
+
+The modules say ``available_apps``: then only our tables are emptied, and nobody is told of a migration after each test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from uuid import UUID, uuid4
+
+import pytest
+
+from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.protocol import Engine, Listener, WorkerEngine
+from djqueue.records import WorkerInfo
+
+
+@pytest.fixture
+def postgres(transactional_db: None) -> PostgresEngine:
+    """The PostgreSQL engine. Everything commits: the tables are emptied afterwards."""
+    return PostgresEngine("default")
+
+
+@pytest.fixture(params=["postgres"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine in turn: what a test of the seam says must be true of all of them."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def open_worker(engine: Engine) -> Iterator[Callable[[], WorkerEngine]]:
+    """Open connections of workers; all of them are closed at the end."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(engine.open_worker())
+
+
+@pytest.fixture
+def worker(open_worker: Callable[[], WorkerEngine]) -> WorkerEngine:
+    return open_worker()
+
+
+@pytest.fixture
+def register(worker: WorkerEngine) -> Callable[[], UUID]:
+    """Register a worker and return its id."""
+
+    def register() -> UUID:
+        id = uuid4()
+        worker.register(
+            [WorkerInfo(id=id, name="test", hostname="here", pid=1, queues={"default": None}, concurrency=10)]
+        )
+        return id
+
+    return register
+
+
+@pytest.fixture
+def me(register: Callable[[], UUID]) -> UUID:
+    """The id of a registered worker."""
+    return register()
+
+
+@pytest.fixture
+def open_listener(engine: Engine) -> Iterator[Callable[[], Listener]]:
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(engine.open_listener())
+
+
+@pytest.fixture
+def listener(open_listener: Callable[[], Listener]) -> Listener:
+    return open_listener()

@@ -1,0 +1,1 @@
+"""A Django app whose tasks write down that they ran."""
