@@ -140,7 +140,10 @@ class Supervisor:
         return [*filter(None, self._children), *self._retiring]
 
     def _hear(self, one: Child) -> None:
-        message = one.control.recv(1)
+        try:
+            message = one.control.recv(1)
+        except ConnectionError:
+            message = b""
         if message == child.READY:
             one.is_ready = True
         elif message == RETIRE and one in self._children:

@@ -200,7 +200,7 @@ class Worker:
         """A part that died silently must not leave a worker that looks healthy."""
         parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper)
         for part in parts:
-            if not part.is_alive and not part.is_stopping:
+            if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)
                 os._exit(EXIT_BROKEN)
 

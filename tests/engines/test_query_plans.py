@@ -236,9 +236,7 @@ class TestClaimsAreHot:
 
         assert self._hot_share(worker, lambda: worker.fetch("default", 500, me), 4) >= 0.95
 
-    def _hot_share(
-        self, worker: PostgresWorkerEngine, claim: Callable[[], list[object]], times: int
-    ) -> float:
+    def _hot_share(self, worker: PostgresWorkerEngine, claim: Callable[[], list[object]], times: int) -> float:
         before = self._updates(worker)
         claimed = sum(len(claim()) for _ in range(times))
         after = self._updates(worker)
@@ -249,9 +247,7 @@ class TestClaimsAreHot:
         for session in (connection.connection, worker._connection):
             assert session is not None
             session.execute("SELECT pg_stat_force_next_flush()")
-        [row] = execute(
-            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'djqueue_job'"
-        )
+        [row] = execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'djqueue_job'")
         return row  # type: ignore[return-value]
 
 
