@@ -47,6 +47,12 @@ class Engine(Protocol):
         Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
         """
 
+    def transaction(self) -> AbstractContextManager[object]:
+        """Open a transaction in which application writes and ``ack_here`` commit together."""
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
+
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
 
