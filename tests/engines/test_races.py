@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import pytest
@@ -408,9 +408,9 @@ class TestEverythingAtOnce:
 
         steps: list[Callable[[], object]] = []
         for me in owners:
-            steps.append(lambda worker=open_worker(), me=me: execute_jobs(worker, me))
-            steps.append(lambda worker=open_worker(): worker.rescue(owners, limit=300))
-            steps.append(lambda worker=open_worker(): worker.stage(300))
+            steps.append(partial(execute_jobs, open_worker(), me))
+            steps.append(partial(open_worker().rescue, owners, limit=300))
+            steps.append(partial(open_worker().stage, 300))
             steps.append(lambda: engine.retry(random.sample(ids, 200)))
         with ThreadPoolExecutor(len(steps) + 2) as pool:
             for step in [*steps, prune]:
