@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnknownTask,
         WorkerLost,
     )
+    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
 
@@ -53,6 +54,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskResult",
+    "TaskResultDoesNotExist",
     "TaskTimeout",
     "UnknownTask",
     "UnknownTaskResult",
@@ -64,6 +66,7 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "compat": ("TaskResultDoesNotExist",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

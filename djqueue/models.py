@@ -79,6 +79,17 @@ class Job(AbstractJob):
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
             ),
+            # What fetch relies on: in its index stand jobs that are available or executing, and no others.
+            models.CheckConstraint(
+                condition=models.Q(
+                    ready_at__isnull=False, state__in=[JobState.AVAILABLE.value, JobState.EXECUTING.value]
+                )
+                | models.Q(
+                    ready_at__isnull=True,
+                    state__in=[JobState.SCHEDULED.value, JobState.RETRYABLE.value, JobState.SUSPENDED.value],
+                ),
+                name="djqueue_job_ready",
+            ),
             models.CheckConstraint(condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"),
             models.UniqueConstraint(
                 fields=["unique_key"], condition=models.Q(unique_key__isnull=False), name="djqueue_job_unique"

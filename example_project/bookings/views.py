@@ -10,7 +10,7 @@ from bookings.forms import BookingForm
 from bookings.models import Booking
 from bookings.tasks import charge_card, send_confirmation, write_ticket
 from djqueue import Task, TaskResult
-from djqueue.compat import TaskResultDoesNotExist
+from djqueue import TaskResultDoesNotExist
 
 
 def book(request: HttpRequest) -> HttpResponse:
