@@ -2,7 +2,8 @@
 -- Params: one array per column, all of the same length: id, claim, state (available, scheduled, retryable), started_ago
 -- (seconds back from this write; null: the function never began), delay (seconds until due, for the states that wait),
 -- error (may be null), is_spent (false gives the attempt back); now timestamptz (null: the database's clock).
--- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim.
+-- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim. A job that somebody wants cancelled is
+-- passed over: it does not run again. What is not accepted here is offered to ack_cancelled.sql.
 -- A job handed back (available, not spent) keeps its ready_at, and with it its place in the queue. A state that waits, with no
 -- time to wait, is available at once: no stager has to come by.
 WITH outcome AS MATERIALIZED (
@@ -25,5 +26,5 @@ SET
         ELSE job.meta
     END
 FROM outcome AS o
-WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NULL
 RETURNING job.id, job.queue, job.state
