@@ -53,7 +53,7 @@ class InsertedJob(NamedTuple):
     """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
 
 
-class Outcome(StrEnum):
+class SteerOutcome(StrEnum):
     """What became of somebody's wish to steer a job."""
 
     CANCELLED = "cancelled"
@@ -70,7 +70,7 @@ class Steered(NamedTuple):
     """What became of one job that somebody wished to cancel, retry, discard or delete."""
 
     id: int
-    outcome: Outcome
+    outcome: SteerOutcome
     reason: str = ""
     """Why nothing was done: a sentence."""
     held_by: int | None = None
@@ -78,7 +78,7 @@ class Steered(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        return self.outcome is not Outcome.SKIPPED
+        return self.outcome is not SteerOutcome.SKIPPED
 
 
 class CancelRequest(NamedTuple):
@@ -102,7 +102,8 @@ class JobFilter:
     """Live jobs enqueued, finished ones finished, at least so long ago."""
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Found:
     """How many jobs a filter finds."""
 
     count: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from django.db import OperationalError, connections
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import Found, JobFilter, Outcome, QueueRules, Steered, WorkerStatus
+from djqueue.records import Found, JobFilter, SteerOutcome, QueueRules, Steered, WorkerStatus
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
@@ -47,12 +47,12 @@ class Steering:
         """End jobs that wait as cancelled, and ask those that execute to end."""
         who, why = _who_and_why("Cancelled", by, reason)
 
-        def act(rest: list[int]) -> dict[int, Outcome]:
+        def act(rest: list[int]) -> dict[int, SteerOutcome]:
             rows = self._execute("cancel", {"ids": rest, "only": _states(only), "by": who, "reason": why, "now": now})
             if self.listen and (running := [f"cancel:{id}" for id, state in rows if state == "executing"]):
                 # A transaction of the caller's sends it with its commit, as it does the request itself.
                 self._execute("notify", {"queues": running})
-            return {id: Outcome.CANCELLED if state == "cancelled" else Outcome.REQUESTED for id, state in rows}
+            return {id: SteerOutcome.CANCELLED if state == "cancelled" else SteerOutcome.REQUESTED for id, state in rows}
 
         return self._steer(ids, only, {*_WAITING, "executing"}, act)
 
@@ -61,14 +61,14 @@ class Steering:
     ) -> list[Steered]:
         """Make jobs available that are finished or wait for a time, and wake sleepers after the caller's commit."""
 
-        def act(rest: list[int]) -> dict[int, Outcome]:
+        def act(rest: list[int]) -> dict[int, SteerOutcome]:
             params = {"ids": rest, "only": _states(only), "now": now}
             rows = dict(self._execute("retry_waiting", params))
             if finished := [id for id in rest if id not in rows]:
                 rows |= dict(self._execute("retry", {**params, "ids": finished}))
             if self.listen and rows:
                 wake_after_commit(connections[self.alias], set(rows.values()))
-            return dict.fromkeys(rows, Outcome.RETRIED)
+            return dict.fromkeys(rows, SteerOutcome.RETRIED)
 
         return self._steer(ids, only, {*_FINAL, "scheduled", "retryable"}, act, needs_key=True)
 
@@ -84,21 +84,21 @@ class Steering:
         """End jobs that wait as discarded."""
         who, why = _who_and_why("Discarded", by, reason)
 
-        def act(rest: list[int]) -> dict[int, Outcome]:
+        def act(rest: list[int]) -> dict[int, SteerOutcome]:
             rows = self._execute("discard", {"ids": rest, "only": _states(only), "by": who, "reason": why, "now": now})
-            return {id: Outcome.DISCARDED for (id,) in rows}
+            return {id: SteerOutcome.DISCARDED for (id,) in rows}
 
         return self._steer(ids, only, _WAITING, act)
 
     def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
         """Delete jobs that wait or are finished."""
 
-        def act(rest: list[int]) -> dict[int, Outcome]:
-            done: dict[int, Outcome] = {}
+        def act(rest: list[int]) -> dict[int, SteerOutcome]:
+            done: dict[int, SteerOutcome] = {}
             for statement in ("delete", "delete_finished"):
                 left = [id for id in rest if id not in done]
                 rows = self._execute(statement, {"ids": left, "only": _states(only)}) if left else []
-                done |= {id: Outcome.DELETED for (id,) in rows}
+                done |= {id: SteerOutcome.DELETED for (id,) in rows}
             return done
 
         return self._steer(ids, only, {*_FINAL, *_WAITING}, act)
@@ -144,14 +144,14 @@ class Steering:
         ids: Collection[int],
         only: Collection[JobState],
         eligible: Collection[str],
-        act: Callable[[list[int]], dict[int, Outcome]],
+        act: Callable[[list[int]], dict[int, SteerOutcome]],
         *,
         needs_key: bool = False,
     ) -> list[Steered]:
         """Act on the jobs, again on those that changed their table meanwhile, and explain what was not done."""
         if only:
             eligible = {state.value for state in only}.intersection(eligible)
-        done: dict[int, Outcome] = {}
+        done: dict[int, SteerOutcome] = {}
         why: dict[int, tuple[str, int | None]] = {}
         rest = sorted({id for id in ids if 0 < id < 2**63})
         for _ in range(_TRIES):
@@ -167,17 +167,18 @@ class Steering:
             why = {id: _why_not(*places.get(id, (None, None)), eligible, needs_key) for id in rest}
             rest = [id for id in rest if why[id] == _TOO_FAST]
         return [
-            Steered(id, done[id]) if id in done else Steered(id, Outcome.SKIPPED, *why.get(id, _MISSING)) for id in ids
+            Steered(id, done[id]) if id in done else Steered(id, SteerOutcome.SKIPPED, *why.get(id, _MISSING)) for id in ids
         ]
 
-    def _execute(self, name: str, params: dict[str, Any]) -> Sequence[Any]:
+    def _execute(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run a statement in the caller's transaction; without one, again if it lost a race that the database resolved."""
         connection = connections[self.alias]
         for _ in range(_TRIES):
             try:
                 with connection.cursor() as cursor:
                     cursor.execute(sql(name), params)
-                    return cursor.fetchall()
+                    rows: list[Any] = cursor.fetchall()
+                    return rows
             except OperationalError as error:
                 if connection.in_atomic_block or not isinstance(error.__cause__, _TRANSIENT):
                     raise
