@@ -20,7 +20,7 @@ from django.db import OperationalError, connections
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import Found, JobFilter, SteerOutcome, QueueRules, Steered, WorkerStatus
+from djqueue.records import Found, JobFilter, QueueRules, Steered, SteerOutcome, WorkerStatus
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
@@ -52,7 +52,9 @@ class Steering:
             if self.listen and (running := [f"cancel:{id}" for id, state in rows if state == "executing"]):
                 # A transaction of the caller's sends it with its commit, as it does the request itself.
                 self._execute("notify", {"queues": running})
-            return {id: SteerOutcome.CANCELLED if state == "cancelled" else SteerOutcome.REQUESTED for id, state in rows}
+            return {
+                id: SteerOutcome.CANCELLED if state == "cancelled" else SteerOutcome.REQUESTED for id, state in rows
+            }
 
         return self._steer(ids, only, {*_WAITING, "executing"}, act)
 
@@ -167,7 +169,8 @@ class Steering:
             why = {id: _why_not(*places.get(id, (None, None)), eligible, needs_key) for id in rest}
             rest = [id for id in rest if why[id] == _TOO_FAST]
         return [
-            Steered(id, done[id]) if id in done else Steered(id, SteerOutcome.SKIPPED, *why.get(id, _MISSING)) for id in ids
+            Steered(id, done[id]) if id in done else Steered(id, SteerOutcome.SKIPPED, *why.get(id, _MISSING))
+            for id in ids
         ]
 
     def _execute(self, name: str, params: dict[str, Any]) -> list[Any]:
