@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from django.core.checks import CheckMessage
 from django.db import transaction
 
-from djqueue import checks, compat, conf
+from djqueue import carriers, checks, compat, conf
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import InvalidArguments, InvalidJob
@@ -89,7 +89,7 @@ class PostgresBackend(compat.BaseTaskBackend):
         """Store a job in the caller's transaction, if there is one."""
         ours = Task.of(task)
         self.validate_task(ours)
-        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
+        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes), carriers.capture())
         [inserted] = self.engine.insert([new])
         result = from_insert(new, inserted, ours, self.alias)
         if not inserted.was_duplicate:
@@ -130,7 +130,7 @@ class PostgresBackend(compat.BaseTaskBackend):
         """Return what ``manage.py check`` says about this backend."""
         return checks.check_backend(self.alias, self.declared_queues, self.options)
 
-    def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
+    def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         return NewJob(
             task=task.module_path,
             args=encoded.args,
@@ -140,6 +140,8 @@ class PostgresBackend(compat.BaseTaskBackend):
             max_attempts=task.max_attempts or self.settings.max_attempts,
             scheduled_at=task.run_after,
             delay=task.delay,
+            max_age=task.max_age,
+            meta=meta,
         )
 
     def _encode_many(self, items: _Items) -> Iterator[Encoded]:
@@ -152,7 +154,8 @@ class PostgresBackend(compat.BaseTaskBackend):
                 raise type(error)(f"Item {position}: {error}") from None
 
     def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
-        jobs = [self._new_job(task, encoded) for encoded in chunk]
+        meta = carriers.capture()
+        jobs = [self._new_job(task, encoded, meta) for encoded in chunk]
         inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
         ids.extend(job.id for job in inserted if not job.was_duplicate)
         if compat.is_heard(compat.task_enqueued):

@@ -38,6 +38,8 @@ class NewJob(NamedTuple):
     """Not before this long after the insert, by the store's clock."""
     expires_at: datetime | None = None
     """Not started by then: cancelled."""
+    max_age: timedelta | None = None
+    """``expires_at`` counted from the insert, by the store's clock."""
     meta: str = "{}"
     unique_key: str | None = None
     """No two live jobs hold the same key."""
@@ -177,6 +179,8 @@ class Ack(NamedTuple):
     """Seconds until a retryable or scheduled job is due."""
     is_spent: bool = True
     """False gives the attempt back: handed back, snoozed, never begun."""
+    note: str | None = None
+    """A JSON object to merge into the meta of a job that is put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asgiref.sync import sync_to_async
 
 from djqueue import api, compat, registry
+from djqueue.cancellation import Cancelled
 from djqueue.exceptions import UnknownTask
 from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
@@ -109,6 +110,11 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
     """What a task with ``takes_context=True`` gets as its first argument."""
+
+    cancelled: Cancelled = field(default_factory=Cancelled, compare=False)
+    """Event-like: set when the task is asked to stop, by somebody, by its timeout or by a worker that must leave."""
+    deadline: datetime | None = field(default=None, compare=False)
+    """When the task's timeout ends this attempt. None: it has none."""
 
     @property
     def job(self) -> JobView:

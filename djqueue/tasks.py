@@ -68,16 +68,82 @@ def _delay_problem(value: object) -> str:
     return f"run_after takes a time, or a timedelta of at most a hundred years, not {value!r}."
 
 
-def _option(problem_of: Callable[[object], str]) -> dict[str, Any]:
-    return {"problem_of": problem_of}
+def _duration_problem(name: str) -> Callable[[object], str]:
+    def problem_of(value: object) -> str:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else value
+        if value is None or (
+            isinstance(seconds, int | float)
+            and not isinstance(seconds, bool)
+            and 0 < seconds <= MAX_DELAY.total_seconds()
+        ):
+            return ""
+        return f"{name} takes seconds or a timedelta, more than none, not {value!r}."
+
+    return problem_of
+
+
+def _exceptions_problem(name: str) -> Callable[[object], str]:
+    def problem_of(value: object) -> str:
+        kinds = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+        if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            return ""
+        return f"{name} takes an exception class or several, not {value!r}."
+
+    return problem_of
+
+
+def _aliases_problem(value: object) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(name, str) and 0 < len(name) <= 255 for name in value):
+        return ""
+    return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
+
+
+def _bool_problem(name: str) -> Callable[[object], str]:
+    return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
+
+
+def _option(
+    problem_of: Callable[[object], str], *, per_job: bool = False, convert: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
+    """``per_job``: kept in the job's row, so that ``using()`` can change it for one job."""
+    return {"problem_of": problem_of, "per_job": per_job, "convert": convert}
+
+
+def _as_timedelta(value: timedelta | float | None) -> timedelta | None:
+    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(_Task):
-    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem))
+    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem, per_job=True))
     """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
     backoff: Backoff = field(default=None, metadata=_option(backoffs.problem_of))
     """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
+    retry_on: tuple[type[BaseException], ...] = field(
+        default=(Exception,), metadata=_option(_exceptions_problem("retry_on"), convert=_as_tuple)
+    )
+    """Only these exceptions are retried; any other discards the job at once. ``SystemExit`` and the like are none of
+    ``Exception`` and are retried all the same unless this says otherwise."""
+    discard_on: tuple[type[BaseException], ...] = field(
+        default=(), metadata=_option(_exceptions_problem("discard_on"), convert=_as_tuple)
+    )
+    """These exceptions discard the job at once, whatever ``retry_on`` says."""
+    timeout: timedelta | None = field(
+        default=None, metadata=_option(_duration_problem("timeout"), convert=_as_timedelta)
+    )
+    """How long one attempt may take, in seconds or as a timedelta; then it is asked to stop, and in the end stopped."""
+    max_age: timedelta | None = field(
+        default=None, metadata=_option(_duration_problem("max_age"), per_job=True, convert=_as_timedelta)
+    )
+    """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
+    transactional: bool = field(default=False, metadata=_option(_bool_problem("transactional")))
+    """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
+    """Former names: jobs enqueued under them run this task."""
     delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
 
@@ -86,13 +152,17 @@ class Task(_Task):
             value = getattr(self, option.name)
             if problem := option.metadata["problem_of"](value):
                 raise compat.InvalidTask(problem)
-            if isinstance(value, list | set):
+            if (convert := option.metadata["convert"]) is not None:
+                object.__setattr__(self, option.name, convert(value))
+            elif isinstance(value, list | set):
                 # A frozen dataclass with a list in it cannot be hashed.
                 object.__setattr__(self, option.name, _frozen(value))
         if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
             object.__setattr__(self, "run_after", timezone.now() + self.delay)
             object.__setattr__(self, "delay", None)
         super().__post_init__()
+        if self.transactional and self.is_async:
+            raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
         registry.register(self)
 
     @classmethod
@@ -115,8 +185,12 @@ class Task(_Task):
         backend: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return a copy with other settings: those of ``@task``, and ``run_after``, a time or a timedelta."""
-        _refuse_unknown("using()", options)
+        """Return a copy with other settings for its jobs; ``run_after`` is a time or a timedelta.
+
+        Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
+        belongs to the task, as the worker knows it when it runs the job.
+        """
+        _refuse_unknown("using()", options, _PER_JOB_OPTIONS)
         changes: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -193,7 +267,7 @@ class Task(_Task):
 
 _OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
 _STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "delay")
-_KEYWORDS = ("priority", "queue_name", "backend", "takes_context", *_STATIC_OPTIONS)
+_PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])
 
 
 @overload
@@ -207,6 +281,12 @@ def task(
     takes_context: bool = ...,
     max_attempts: int | None = ...,
     backoff: Backoff = ...,
+    retry_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    discard_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    timeout: float | timedelta | None = ...,
+    max_age: float | timedelta | None = ...,
+    transactional: bool = ...,
+    aliases: Sequence[str] = ...,
 ) -> Callable[[Callable[..., Any]], Task]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -227,7 +307,7 @@ def task(
             "run_after cannot be defined statically with the @task decorator. "
             "Use .using(run_after=...) to set it dynamically."
         )
-    _refuse_unknown("@task", options)
+    _refuse_unknown("@task", options, _STATIC_OPTIONS)
     given: object = function
     if given is not None and not callable(given):
         hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
@@ -247,11 +327,15 @@ def task(
     return wrapper if function is None else wrapper(function)
 
 
-def _refuse_unknown(where: str, options: Mapping[str, Any]) -> None:
-    if unknown := sorted(set(options) - set(_STATIC_OPTIONS)):
-        raise TypeError(
-            f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(sorted(_KEYWORDS))}."
-        )
+def _refuse_unknown(where: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    if unknown := sorted(set(options) - set(known)):
+        keywords = sorted({"priority", "queue_name", "backend", "takes_context", *known})
+        if where == "using()":
+            keywords = sorted({*keywords, "run_after"} - {"takes_context"})
+        hint = ""
+        if misplaced := sorted(set(unknown) & set(_STATIC_OPTIONS)):
+            hint = f" {', '.join(misplaced)} can only be given to @task: it is the task's, not a single job's."
+        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(keywords)}.{hint}")
 
 
 def _frozen(value: Any) -> Any:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db import DEFAULT_DB_ALIAS, models, router
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.text import capfirst
 
 from djqueue import compat
 from djqueue.backends import PostgresBackend
@@ -54,6 +55,11 @@ class ReadOnlyAdmin(ModelAdmin[M]):
     def has_view_permission(self, request: HttpRequest, obj: M | None = None) -> bool:
         # Django's own lets the change permission see too; here nobody can change anything, so it says nothing.
         return bool(request.user.has_perm(f"{self.opts.app_label}.view_{self.opts.model_name}"))
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        # Django would say "Select job to view".
+        title = capfirst(str(self.opts.verbose_name_plural))
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[M]:
         return super().get_queryset(request).using(database(self.model))

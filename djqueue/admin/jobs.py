@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from djqueue.admin import detail, filters
 from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.changelist import BoundedPaginator, JobChangeList, Keyset
-from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge
+from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
 from djqueue.states import JobState
 
@@ -81,6 +81,10 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     def state_badge(self, job: J) -> str:
         return state_badge(job.state)
 
+    @admin.display(description=_("task"))
+    def task_name(self, job: J) -> str:
+        return task_name(job.task)
+
     @admin.display(description=_("attempt"))
     def attempts(self, job: J) -> str:
         return attempts(job.attempt, job.max_attempts)
@@ -101,7 +105,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
     keyset = Keyset(("id",))
-    list_display = ["id", "state_badge", "queue", "task", "age", "now", "attempts", "priority", "worker"]
+    list_display = ["id", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
     @admin.display(description=_("now"))
@@ -109,9 +113,9 @@ class JobAdmin(AbstractJobAdmin[Job]):
         now = _as_of(job)
         match job.state:
             case JobState.AVAILABLE if job.ready_at is not None:
-                return gettext("waiting for %(duration)s") % {"duration": duration(now - job.ready_at)}
+                return gettext("waits %(duration)s") % {"duration": duration(now - job.ready_at)}
             case JobState.EXECUTING if job.attempted_at != NEVER:
-                return gettext("running for %(duration)s") % {"duration": duration(now - job.attempted_at)}
+                return gettext("runs %(duration)s") % {"duration": duration(now - job.attempted_at)}
             case JobState.SCHEDULED | JobState.RETRYABLE if job.scheduled_at is not None:
                 if job.scheduled_at > now:
                     return gettext("due in %(duration)s") % {"duration": duration(job.scheduled_at - now)}
@@ -126,7 +130,7 @@ class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
         "id",
         "state_badge",
         "queue",
-        "task",
+        "task_name",
         "finished",
         "waited",
         "ran",

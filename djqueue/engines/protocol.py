@@ -111,6 +111,12 @@ class Engine(Protocol):
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that the store knows."""
 
+    def transaction(self) -> AbstractContextManager[object]:
+        """Open a transaction in which application writes and ``ack_here`` commit together."""
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
+
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
 

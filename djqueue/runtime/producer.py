@@ -7,12 +7,14 @@ free, or the poll interval has passed.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from djqueue import registry, telemetry
+from djqueue.encoding import storable
 from djqueue.engines.protocol import Listener, WorkerEngine
 from djqueue.exceptions import UnknownTask
 from djqueue.records import Ack, ClaimedJob
@@ -131,7 +133,10 @@ class Producer(Service):
                 task = registry.find(job.task)
             except UnknownTask as error:
                 telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=str(error))
-                self._acker.put(Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False), place)
+                # Back with a visible reason and its attempt, until a worker knows it; others wait behind nothing.
+                note = json.dumps({"parked": storable(error, 500)})
+                ack = Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
+                self._acker.put(ack, place)
             else:
                 executions.append(Execution(job, task, task.is_async, place, now))
         if self._remaining is not None:

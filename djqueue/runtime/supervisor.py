@@ -25,7 +25,7 @@ from djqueue.runtime import child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.signals import SignalPipe
-from djqueue.runtime.worker import ABORT, EXIT_DONE, GO, STOP, LaneSpec
+from djqueue.runtime.worker import ABORT, EXIT_DONE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
 
 TICK_SECONDS = 1.0
@@ -35,7 +35,10 @@ _LONGEST_RESPAWN_SECONDS = 30.0
 _STABLE_SECONDS = 10.0
 _MOST_FAILED_STARTS = 3
 
-EXIT_OK, EXIT_CANNOT_START = 0, 1
+OVERDUE_SECONDS = 40.0
+"""So long after a task's timeout its worker has had every chance to end it: the process is killed."""
+
+EXIT_OK, EXIT_CANNOT_START, EXIT_NO_STORE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class SupervisorSpec:
     processes: int = 1
     drain: bool = False
     max_jobs: int | None = None
+    max_rss_mebibytes: int | None = None
+    max_age_seconds: float | None = None
     verbosity: int = 1
 
 
@@ -62,6 +67,8 @@ class Child:
     is_ready: bool = False
     is_announced: bool = False
     is_working: bool = False
+    overdue: dict[int, int] = field(default_factory=dict)
+    """Job id → claim of what it was killed for."""
 
 
 class Supervisor:
@@ -75,6 +82,9 @@ class Supervisor:
         self._children: list[Child | None] = [None] * spec.processes
         self._spawn_after = [0.0] * spec.processes
         self._failures = [0] * spec.processes
+        self._retiring: list[Child] = []
+        """Workers with a task that cannot be stopped; each has a successor in its place already."""
+        self._exit_code = EXIT_OK
         self._is_stopping = False
         self._stop_requests = 0
         self._kill_after: float | None = None
@@ -113,16 +123,37 @@ class Supervisor:
                 return EXIT_CANNOT_START
             if not self._is_stopping:
                 self._spawn_missing()
-            living = [child for child in self._children if child is not None]
+            living = self._living()
             if not living and not self._lifeline.has_reports and (self._is_stopping or self._is_drained()):
-                return EXIT_OK
+                return self._exit_code
             for one in living:
                 self._advance(one)
+                self._end_overdue(one)
+            self._give_up_on_store()
             self._obey_stop_requests()
-            ready = signals.wait([one.control for one in living if not one.is_ready], self._pause())
+            ready = signals.wait([one.control for one in living], self._pause())
             for one in living:
                 if one.control in ready:
-                    one.is_ready = one.control.recv(1) == child.READY
+                    self._hear(one)
+
+    def _living(self) -> list[Child]:
+        return [*filter(None, self._children), *self._retiring]
+
+    def _hear(self, one: Child) -> None:
+        try:
+            message = one.control.recv(1)
+        except ConnectionError:
+            message = b""
+        if message == child.READY:
+            one.is_ready = True
+        elif message == RETIRE and one in self._children:
+            self._children[self._children.index(one)] = None
+            self._retiring.append(one)
+            self._heart.set_draining(one.id)
+        elif not message:
+            # The end of the stream comes a moment before waitpid knows.
+            with suppress(subprocess.TimeoutExpired):
+                one.process.wait(0.2)
 
     # Starting
 
@@ -143,6 +174,8 @@ class Supervisor:
             "lanes": [[list(lane.queues), lane.slots] for lane in self._spec.lanes],
             "drain": self._spec.drain,
             "max_jobs": self._spec.max_jobs,
+            "max_rss_mebibytes": self._spec.max_rss_mebibytes,
+            "max_age_seconds": self._spec.max_age_seconds,
             "verbosity": self._spec.verbosity,
             "control_fd": theirs.fileno(),
             "claims_fd": claims.fd,
@@ -189,34 +222,66 @@ class Supervisor:
         for place, one in enumerate(self._children):
             if one is not None and (code := one.process.poll()) is not None:
                 self._children[place] = None
-                self._bury(one, code, place)
+                self._plan_successor(one, code, place)
+                self._bury(one, code)
+        for one in list(self._retiring):
+            if (code := one.process.poll()) is not None:
+                self._retiring.remove(one)
+                self._bury(one, code)
 
-    def _bury(self, one: Child, code: int, place: int) -> None:
+    def _plan_successor(self, one: Child, code: int, place: int) -> None:
+        lived = time.monotonic() - one.started
+        if code == EXIT_DONE and one.is_ready:
+            self._failures[place] = 0
+            if self._spec.drain:
+                self._spawn_after[place] = float("inf")
+            return
+        if not one.is_working:
+            self._failed_starts += 1
+        self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
+        # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
+        pause = 0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
+        self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
+
+    def _bury(self, one: Child, code: int) -> None:
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
         if code == EXIT_DONE and one.is_ready:
             telemetry.emit("djqueue.worker.stop", worker=one.name, lived_seconds=lived)
-            self._failures[place] = 0
             if one.is_announced:
                 self._forget(one)
-            if self._spec.drain:
-                self._spawn_after[place] = float("inf")
         else:
             reason = _reason(code)
             telemetry.emit("djqueue.worker.lost", logging.ERROR, worker=one.name, reason=reason, lived_seconds=lived)
-            if not one.is_working:
-                self._failed_starts += 1
             if one.is_announced:
-                self._lifeline.report(Lost(one.id, one.claims.begun(), f"The worker process {reason}."))
-            self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
-            # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
-            pause = (
-                0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
-            )
-            self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
+                self._lifeline.report(self._lost(one, reason))
         one.control.close()
         one.claims.close()
+
+    @staticmethod
+    def _lost(one: Child, reason: str) -> Lost:
+        if one.overdue:
+            # Its neighbours are innocent: they go back unspent.
+            return Lost(
+                one.id, one.overdue, "The task ran longer than its timeout, and only killing its process ended it."
+            )
+        return Lost(one.id, one.claims.begun(), f"The worker process {reason}.")
+
+    def _end_overdue(self, one: Child) -> None:
+        """Kill a worker that does not end a task by itself: a task that holds the interpreter stops every thread there."""
+        if not one.overdue and (overdue := one.claims.overdue(OVERDUE_SECONDS)):
+            one.overdue = overdue
+            telemetry.emit("djqueue.worker.overdue", logging.ERROR, worker=one.name, jobs=list(overdue))
+            one.process.kill()
+
+    def _give_up_on_store(self) -> None:
+        """After too long without a database, end with an error, so that whoever watches us can act."""
+        limit = self._options.give_up_after_seconds
+        if self._heart.failures and not self._is_stopping and time.monotonic() - self._heart.last_success > limit:
+            telemetry.emit("djqueue.supervisor.gave_up", logging.CRITICAL, seconds_without_store=limit)
+            self._exit_code = EXIT_NO_STORE
+            self._stop_requests += 1
 
     def _forget(self, one: Child) -> None:
         # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
@@ -228,8 +293,8 @@ class Supervisor:
 
     def _on_declared_dead(self, worker: UUID) -> None:
         """The store says that a child of ours is dead for ever; called by the heart's thread."""
-        for one in self._children:
-            if one is not None and one.id == worker and worker not in self._declared_dead:
+        for one in self._living():
+            if one.id == worker and worker not in self._declared_dead:
                 self._declared_dead.add(worker)
                 telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name)
                 # Its claims belong to others by now: nothing it does may count any more.
@@ -243,21 +308,21 @@ class Supervisor:
     def _obey_stop_requests(self) -> None:
         if self._stop_requests and not self._is_stopping:
             self._is_stopping = True
-            telemetry.emit("djqueue.supervisor.stopping", workers=sum(one is not None for one in self._children))
+            telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
             self._leader.stop()
             self._stager.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
-            for one in filter(None, self._children):
+            for one in self._living():
                 self._heart.set_draining(one.id)
                 self._send(one, STOP)
         if self._stop_requests >= 2:
-            for one in filter(None, self._children):
+            for one in self._living():
                 self._send(one, ABORT)
         if self._kill_after is not None and time.monotonic() > self._kill_after:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        for one in filter(None, self._children):
+        for one in self._living():
             one.process.kill()
 
     def _pause(self) -> float:

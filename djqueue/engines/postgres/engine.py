@@ -8,14 +8,14 @@ import operator
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
 import psycopg
-from django.db import connections
+from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import connect
@@ -106,6 +106,16 @@ class PostgresEngine(Steering):
             row = cursor.fetchone()
         return None if row is None else _job(row)
 
+    def transaction(self) -> AbstractContextManager[object]:
+        """Open a transaction in which application writes and ``ack_here`` commit together."""
+        return transaction.atomic(using=self.alias, durable=True)
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(sql("ack"), {**_ack_columns([ack]), "result": _texts([ack.result]), "now": None})
+            return cursor.fetchone() is not None
+
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
         with connections[self.alias].cursor() as cursor:
@@ -165,7 +175,8 @@ class PostgresWorkerEngine:
             )
         if others:
             delays = _array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
-            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now}))
+            notes = _texts(ack.note for ack in others)
+            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "note": notes, "now": now}))
         answers = self._run_all(statements)
         if others:
             self.wake({queue for _, queue, state in answers[-1] if state == "available"})

@@ -51,6 +51,15 @@ class Command(BaseCommand):
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
+            "--max-rss",
+            type=_positive,
+            metavar="MIB",
+            help="Replace a process that takes more than so many MiB of memory.",
+        )
+        parser.add_argument(
+            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process after it has lived so long."
+        )
+        parser.add_argument(
             "--worker-name",
             default="",
             metavar="NAME",
@@ -69,6 +78,8 @@ class Command(BaseCommand):
             processes=options["processes"],
             drain=options["drain"],
             max_jobs=options["max_jobs"],
+            max_rss_mebibytes=options["max_rss"],
+            max_age_seconds=options["max_age"],
             verbosity=options["verbosity"],
         )
         configure(options["verbosity"])
