@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.exceptions import (
         Cancel,
         Discard,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         UnknownTask,
         WorkerLost,
     )
-    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
 
