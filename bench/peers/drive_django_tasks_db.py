@@ -51,6 +51,9 @@ class DjangoTasksDB(protocol.Driver):
     def setup(self) -> None:
         call_command("migrate", verbosity=0)
 
+    def connect(self) -> None:
+        connections["default"].ensure_connection()
+
     def close(self) -> None:
         connections.close_all()
 

@@ -32,6 +32,11 @@ class Djqueue(protocol.Driver):
         variant = os.environ.get("BENCH_VARIANT", "")
         self.tasks = {kind: tasks.named(kind, variant) for kind in ("noop", "io", "late", "warm", "flaky")}
 
+    def connect(self) -> None:
+        from django.db import connection
+
+        connection.ensure_connection()
+
     def close(self) -> None:
         from django.db import connections
 

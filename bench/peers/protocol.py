@@ -120,6 +120,9 @@ class Driver:
     def open(self) -> Any:
         """Connect as a producer with up to ``CLIENTS`` connections."""
 
+    def connect(self) -> Any:
+        """Connect in this thread, where connections belong to threads."""
+
     def close(self) -> Any:
         """Disconnect the producer."""
 
@@ -215,9 +218,11 @@ def _add(driver: Driver, options: dict[str, Any]) -> dict[str, float]:
                 driver.add_many(kind, item)
                 added[index] += len(item)
 
-    pool = ThreadPoolExecutor(CLIENTS if how == "conc10" else 1)
+    clients = CLIENTS if how == "conc10" else 1
+    pool, all_there = ThreadPoolExecutor(clients), threading.Barrier(clients)
+    list(pool.map(lambda _: (driver.connect(), all_there.wait(30)), range(clients)))
     cpu, started = time.process_time(), time.perf_counter()
-    list(pool.map(client, range(CLIENTS if how == "conc10" else 1)))
+    list(pool.map(client, range(clients)))
     answer = {
         "added": sum(added),
         "seconds": time.perf_counter() - started,
