@@ -143,7 +143,8 @@ class PostgresListener:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
         self._marked.clear()
         self._is_releasing = False
-        self._connect_after = time.monotonic() + _RECONNECT_SECONDS
+        # At once after a loss, with a pause after a failure to connect.
+        self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
