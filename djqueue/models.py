@@ -75,6 +75,12 @@ class Job(AbstractJob):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        # To delete is Django's own permission, one for each of the two tables.
+        permissions = [
+            ("retry_job", _("Can retry jobs")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("discard_job", _("Can discard jobs")),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
@@ -135,6 +141,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("pause_queue", _("Can pause and resume queues"))]
 
     def __str__(self) -> str:
         return self.name
