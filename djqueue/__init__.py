@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.exceptions import (
         Cancel,
         Discard,
@@ -53,6 +54,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskResult",
+    "TaskResultDoesNotExist",
     "TaskTimeout",
     "UnknownTask",
     "UnknownTaskResult",
@@ -64,6 +66,7 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "compat": ("TaskResultDoesNotExist",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -75,9 +75,26 @@ class Job(AbstractJob):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        # To delete is Django's own permission, one for each of the two tables.
+        permissions = [
+            ("retry_job", _("Can retry jobs")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("discard_job", _("Can discard jobs")),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
+            ),
+            # What fetch relies on: in its index stand jobs that are available or executing, and no others.
+            models.CheckConstraint(
+                condition=models.Q(
+                    ready_at__isnull=False, state__in=[JobState.AVAILABLE.value, JobState.EXECUTING.value]
+                )
+                | models.Q(
+                    ready_at__isnull=True,
+                    state__in=[JobState.SCHEDULED.value, JobState.RETRYABLE.value, JobState.SUSPENDED.value],
+                ),
+                name="djqueue_job_ready",
             ),
             models.CheckConstraint(condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"),
             models.UniqueConstraint(
@@ -124,6 +141,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("pause_queue", _("Can pause and resume queues"))]
 
     def __str__(self) -> str:
         return self.name

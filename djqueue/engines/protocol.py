@@ -15,18 +15,24 @@ from uuid import UUID
 
 from djqueue.records import (
     Ack,
+    CancelRequest,
     ClaimedJob,
+    Found,
     Heartbeat,
     InsertedJob,
     Job,
+    JobFilter,
     Lease,
     NewJob,
     QueueCounts,
+    QueueRules,
     Rescued,
-    Retried,
     Staged,
+    Steered,
     WorkerInfo,
+    WorkerStatus,
 )
+from djqueue.states import JobState
 
 
 class Engine(Protocol):
@@ -41,11 +47,69 @@ class Engine(Protocol):
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
 
-    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
-        """Make finished jobs available again and answer in the same order.
+    # Steering. Each verb takes some jobs at once, answers for each in the same order, and does nothing to a job whose
+    # state is none of ``only`` (if given), whatever it was when somebody looked at it. ``by`` and ``reason`` are kept.
+
+    def cancel(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as cancelled, and ask those that execute to end.
+
+        The request stands in the row, where ``cancel_requested`` finds it, and the listeners of workers are woken with
+        ``cancel:<id>``. A job with a request never runs again: an outcome or a rescue that would let it makes it
+        cancelled. One that completes is completed.
+        """
+
+    def retry(
+        self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
+    ) -> list[Steered]:
+        """Make jobs available that are finished or wait for a time.
 
         Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
         """
+
+    def discard(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as discarded."""
+
+    def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
+        """Delete jobs that wait or are finished."""
+
+    def find(
+        self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
+    ) -> list[int]:
+        """Return the next ids, in their order, above ``after`` and up to ``last``, which ``count`` tells."""
+
+    def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
+        """Count jobs, up to a limit."""
+
+    def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
+        """Let nothing of a queue be fetched any more; return False if it is paused already.
+
+        What executes goes on.
+        """
+
+    def resume(self, queue: str) -> bool:
+        """Let a paused queue go on; return False if it is not paused."""
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -69,15 +133,19 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
-        Nothing for a worker that is not registered or is dead. Fewer than ``limit`` does not mean that there are no more.
+        Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
+        not mean that there are no more.
         """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
         A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was.
+        stored, and none of the batch was. A job that somebody wants cancelled is cancelled instead of put back.
         """
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available."""
@@ -112,7 +180,7 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
-        ``reason`` is recorded with the spent attempt.
+        ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:

@@ -594,7 +594,7 @@ class TestRetry:
 
         [retried] = engine.retry([id], now=NOW + 9 * SECOND)
 
-        assert retried.is_retried
+        assert retried.is_done
         job = engine.get(id)
         assert (job.state, job.ready_at, job.finished_at, job.result) == (
             "available",
@@ -632,7 +632,7 @@ class TestRetry:
 
         [retried] = engine.retry([first])
 
-        assert (retried.is_retried, retried.held_by) == (False, second)
+        assert (retried.is_done, retried.held_by) == (False, second)
         assert engine.get(first) == before
 
     def test_of_two_finished_jobs_with_one_key_only_one_comes_back(self, engine, worker, me):
@@ -643,14 +643,14 @@ class TestRetry:
 
         first, second = engine.retry(both)
 
-        assert first.is_retried
-        assert (second.is_retried, second.held_by) == (False, first.id)
+        assert first.is_done
+        assert (second.is_done, second.held_by) == (False, first.id)
         assert engine.get(second.id).state == "completed"
 
     def test_live_and_unknown_jobs_are_left_alone(self, engine):
         id = insert_one(engine)
 
-        assert [(job.id, job.is_retried) for job in engine.retry([id, 999_999])] == [
+        assert [(job.id, job.is_done) for job in engine.retry([id, 999_999])] == [
             (id, False),
             (999_999, False),
         ]

@@ -334,7 +334,7 @@ class TestReaders:
                 [claimed] = worker.fetch("default", 1, me)
                 assert worker.ack([complete(claimed)]) == {job.id}
                 [retried] = engine.retry([job.id])
-                assert retried.is_retried
+                assert retried.is_done
                 moves += 2
             return moves
 

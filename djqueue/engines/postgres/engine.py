@@ -21,11 +21,13 @@ from psycopg.rows import TupleRow
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     NOBODY,
     Ack,
+    CancelRequest,
     ClaimedJob,
     Heartbeat,
     InsertedJob,
@@ -34,7 +36,6 @@ from djqueue.records import (
     NewJob,
     QueueCounts,
     Rescued,
-    Retried,
     Staged,
     WorkerInfo,
 )
@@ -51,8 +52,8 @@ _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a ye
 _id = operator.itemgetter(0)
 
 
-class PostgresEngine:
-    """Jobs in the database of one Django alias."""
+class PostgresEngine(Steering):
+    """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
     def __init__(self, alias: str, *, listen: bool = True) -> None:
         self.alias = alias
@@ -104,20 +105,6 @@ class PostgresEngine:
             cursor.execute(sql("get"), {"id": job_id})
             row = cursor.fetchone()
         return None if row is None else _job(row)
-
-    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
-        """Make finished jobs available again, in the caller's transaction, and wake sleepers after its commit."""
-        connection = connections[self.alias]
-        with connection.cursor() as cursor:
-            cursor.execute(sql("retry"), {"ids": list(ids), "now": now})
-            queues = dict(cursor.fetchall())
-            holders: dict[int, int] = {}
-            if rest := [id for id in ids if id not in queues]:
-                cursor.execute(sql("retry_held"), {"ids": rest})
-                holders = dict(cursor.fetchall())
-        if self.listen and queues:
-            wake_after_commit(connection, set(queues.values()))
-        return [Retried(id, id in queues, holders.get(id)) for id in ids]
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -193,7 +180,15 @@ class PostgresWorkerEngine:
         answers = self._run_all(statements)
         if others:
             self.wake({queue for _, queue, state in answers[-1] if state == "available"})
-        return {row[0] for row in itertools.chain.from_iterable(answers)}
+        accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
+        if others and (rest := [ack for ack in others if ack.id not in accepted]):
+            accepted.update(row[0] for row in self._run("ack_cancelled", {**_ack_columns(rest), "now": now}))
+        return accepted
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+        return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
@@ -244,21 +239,20 @@ class PostgresWorkerEngine:
         now: datetime | None = None,
     ) -> Rescued:
         """Take jobs back from dead workers, and wake living ones for them."""
-        # The reason may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
-        reason = reason.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-        [(requeued, discarded, queues)] = self._run(
+        [(requeued, discarded, queues, cancelled)] = self._run(
             "rescue",
             {
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
-                "reason": reason,
+                # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+                "reason": clean(reason),
                 "limit": limit,
                 "now": now,
             },
         )
         self.wake(queues)
-        return Rescued(requeued, discarded, queues)
+        return Rescued(requeued, discarded, queues, cancelled)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""

@@ -1,0 +1,11 @@
+-- Say where jobs are, to explain why nothing was done to them.
+-- Params: ids bigint[]. Returns: id, state, held_by (for a finished job: the live one that holds its unique key).
+-- One statement over both tables, as in get.sql.
+SELECT id, state, NULL::bigint AS held_by
+FROM djqueue_job
+WHERE id = ANY(%(ids)s::bigint[])
+UNION ALL
+SELECT finished.id, finished.state, live.id AS held_by
+FROM djqueue_finishedjob AS finished
+LEFT JOIN djqueue_job AS live ON live.unique_key = finished.unique_key
+WHERE finished.id = ANY(%(ids)s::bigint[])
