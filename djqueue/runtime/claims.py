@@ -15,6 +15,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Self
 
 CAPACITY = 16_384
@@ -82,7 +83,10 @@ class ClaimBlock:
     # The supervisor's side.
 
     def record_beat(self) -> None:
-        _BEAT.pack_into(self._memory, 0, time.monotonic())
+        # The heart beats in a thread of its own. The worker may have died, and its block been closed, while the beat was
+        # on its way to the store.
+        with suppress(TypeError, ValueError):
+            _BEAT.pack_into(self._memory, 0, time.monotonic())
 
     def begun(self) -> dict[int, int]:
         """Return job id → claim of what began and has no stored outcome that the worker knew of."""
