@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Cancel,
         Discard,
         DjqueueError,
+        DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
         InvalidJob,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
+    from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -38,6 +40,7 @@ __all__ = [
     "Cancel",
     "Discard",
     "DjqueueError",
+    "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
@@ -54,6 +57,7 @@ __all__ = [
     "TaskContext",
     "TaskResult",
     "TaskTimeout",
+    "Unique",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -64,6 +68,7 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "unique": ("Unique",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

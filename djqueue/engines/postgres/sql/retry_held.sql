@@ -2,5 +2,7 @@
 -- Params: ids bigint[]. Returns: id (finished), holder (live).
 SELECT finished.id, live.id AS holder
 FROM djqueue_finishedjob AS finished
-JOIN djqueue_job AS live ON live.unique_key = finished.unique_key
+JOIN djqueue_job AS live ON live.unique_key = CASE
+    WHEN finished.unique_key LIKE '%%:next' THEN left(finished.unique_key, -5) ELSE finished.unique_key
+END
 WHERE finished.id = ANY(%(ids)s::bigint[])
