@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from djqueue.records import (
@@ -25,6 +25,8 @@ from djqueue.records import (
     JobFilter,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     QueueRules,
     Rescued,
@@ -35,6 +37,13 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+
+STAGE = "!stage"
+"""What the stager marks while it sleeps. No queue can have this name."""
+STAGE_LOOK_SECONDS = 1.0
+"""How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
+SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
+"""Whoever stores a job that is due this soon wakes the stager."""
 
 
 class Engine(Protocol):
@@ -197,6 +206,22 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go.
+
+        ``place`` is what the step before returned; None begins a pass. A job without a rule stays, and so does a job that
+        somebody else has locked. ``queue``: leave those of all other queues.
+        """
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
