@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
         Cancel,
         Discard,
         DjqueueError,
         EngineUnavailable,
         InvalidArguments,
+        InvalidCron,
         InvalidJob,
         InvalidOptions,
         InvalidResult,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         TaskTimeout,
+        UnknownCron,
         UnknownTask,
         WorkerLost,
     )
@@ -36,11 +39,13 @@ __version__ = "0.1.0"
 __all__ = [
     "BulkResult",
     "Cancel",
+    "Cron",
     "Discard",
     "DjqueueError",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
+    "InvalidCron",
     "InvalidJob",
     "InvalidOptions",
     "InvalidResult",
@@ -54,6 +59,7 @@ __all__ = [
     "TaskContext",
     "TaskResult",
     "TaskTimeout",
+    "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -64,6 +70,7 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

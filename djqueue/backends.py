@@ -81,8 +81,7 @@ class PostgresBackend(compat.BaseTaskBackend):
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in the caller's transaction, if there is one."""
         ours = Task.of(task)
-        self.validate_task(ours)
-        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes))
+        new = self.new_job(ours, args, kwargs)
         [inserted] = self.engine.insert([new])
         result = from_insert(new, inserted, ours, self.alias)
         compat.task_enqueued.send_robust(type(self), task_result=result)
@@ -121,6 +120,11 @@ class PostgresBackend(compat.BaseTaskBackend):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
         return checks.check_backend(self.alias, self.queues, self.options)
+
+    def new_job(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """Check and encode a job as ``enqueue`` does, and store nothing."""
+        self.validate_task(task)
+        return self._new_job(task, encode_arguments(args, kwargs, self.settings.max_args_bytes))
 
     def _new_job(self, task: Task, encoded: Encoded) -> NewJob:
         return NewJob(

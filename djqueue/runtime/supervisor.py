@@ -19,6 +19,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
+from djqueue.maintenance.scheduler import Scheduler
 from djqueue.maintenance.stager import Stager
 from djqueue.records import WorkerInfo
 from djqueue.runtime import child
@@ -45,6 +46,9 @@ class SupervisorSpec:
     lanes: tuple[LaneSpec, ...]
     processes: int = 1
     drain: bool = False
+    cron: bool = False
+    """Enqueue the jobs of the crontab while it leads."""
+    database: str = "default"
     max_jobs: int | None = None
     verbosity: int = 1
 
@@ -65,7 +69,8 @@ class Child:
 
 
 class Supervisor:
-    """Runs in the main thread; executes no code of the application beyond its settings."""
+    """Runs in the main thread; executes no code of the application beyond its settings, and, for the crontab, the import of
+    its ``tasks`` modules (why: see ``maintenance/scheduler.py``)."""
 
     def __init__(self, spec: SupervisorSpec, engine: Engine, options: Options) -> None:
         self._spec = spec
@@ -84,12 +89,19 @@ class Supervisor:
         self._leader = Leader(engine.open_worker(), uuid4())
         self._stager = Stager(engine.open_worker(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
+        self._scheduler = (
+            Scheduler(engine.open_cron(), database=spec.database, is_leader=lambda: self._leader.is_leader)
+            if spec.cron
+            else None
+        )
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
             services: list[Service] = [self._heart, self._leader, self._stager, self._lifeline]
+            if self._scheduler is not None:
+                services.append(self._scheduler)
             for service in services:
                 service.start()
             try:
@@ -246,6 +258,8 @@ class Supervisor:
             telemetry.emit("djqueue.supervisor.stopping", workers=sum(one is not None for one in self._children))
             self._leader.stop()
             self._stager.stop()
+            if self._scheduler is not None:
+                self._scheduler.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
             for one in filter(None, self._children):
                 self._heart.set_draining(one.id)
