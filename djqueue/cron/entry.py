@@ -93,6 +93,8 @@ class CronDefinition:
         for name in ("start_at", "end_at"):
             if isinstance(known.get(name), str):
                 known[name] = datetime.fromisoformat(known[name])
+        if isinstance(known.get("args"), list):
+            known["args"] = tuple(known["args"])
         return cls(**known)
 
     def differences(self, other: CronDefinition) -> list[str]:

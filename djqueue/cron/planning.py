@@ -68,10 +68,10 @@ def step(entry: CronEntry, schedule: Schedule, nominal: datetime, now: datetime)
         window = timedelta(seconds=entry.definition.misfire_window_seconds)
         if now - nominal <= window:
             return Step(nominal, _next(entry, schedule, nominal))
-        horizon = now - window
+        horizon = now - window - _INSTANT
     else:
-        horizon = now - ON_TIME
-    # The last of those that are beyond the horizon, or at it.
+        horizon = now - ON_TIME - _INSTANT
+    # The last of those that are beyond the horizon.
     last = _latest(entry, schedule, nominal, horizon) or nominal
     missed_from = None if last == nominal else nominal
     skip = "" if policy == "latest" else "missed"

@@ -2,7 +2,8 @@
 
 Five fields, or six with the seconds last, or ``@hourly`` and its like, as croniter reads them: names, lists, ranges, steps,
 ``L`` (last day), ``15W`` (nearest weekday), ``fri#2`` (second Friday). Day of month and day of week are combined as cron
-itself does: if either begins with ``*`` both must match, otherwise one is enough.
+itself does: if either begins with ``*`` both must match, otherwise one is enough; an nth weekday and a nearest weekday,
+which cron does not know, always must.
 
 Where clocks change:
 

@@ -13,7 +13,7 @@ from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
 from djqueue.records import WorkerInfo
 
-TABLES = "djqueue_job, djqueue_finishedjob, djqueue_queue, djqueue_worker, djqueue_leader"
+TABLES = "djqueue_job, djqueue_finishedjob, djqueue_queue, djqueue_worker, djqueue_leader, djqueue_cronentry, djqueue_crontick"
 
 
 @pytest.fixture

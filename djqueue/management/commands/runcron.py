@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -12,6 +14,7 @@ from django.db import connections
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backend import find_backend
 from djqueue.runtime.logs import configure
+from djqueue.runtime.signals import SignalPipe
 
 
 class Command(BaseCommand):
@@ -31,7 +34,14 @@ class Command(BaseCommand):
             self.stderr.write(f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
         connections.close_all()
         scheduler = Scheduler(backend.engine.open_cron(), database=backend.settings.database)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: scheduler.stop())
-        # In the main thread: a signal's handler wakes the loop, and what is being written is finished.
-        scheduler.run()
+        stop_requests: list[int] = []
+        stop = partial(stop_requests.append, 1)
+        with SignalPipe({signal.SIGTERM: stop, signal.SIGINT: stop}) as signals:
+            scheduler.start()
+            while not stop_requests and scheduler.is_alive:
+                signals.wait([], 1.0)
+        # A loop that is dead must not look alive: whoever watches over processes starts another.
+        code = 0 if scheduler.is_alive else 1
+        scheduler.stop()
+        scheduler.join(10)
+        sys.exit(code)
