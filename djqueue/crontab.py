@@ -141,9 +141,14 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
         raise InvalidCron(str(error)) from None
     if problem := task.cron_problem(name, definition):
         raise InvalidCron(problem)
-    theirs = cast(Any, task.get_backend())
-    if not hasattr(theirs, "new_job") or theirs.settings.database != _backend(backend).settings.database:
+    if not is_at_home(task, backend):
         raise InvalidCron(f"The jobs of {definition.task} do not live in the backend {backend!r}.")
+
+
+def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
+    """Say whether the jobs of a task live in the same database as those of this backend."""
+    theirs = cast(Any, task.get_backend())
+    return hasattr(theirs, "new_job") and bool(theirs.settings.database == _backend(backend).settings.database)
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 import zoneinfo
 from datetime import UTC, datetime, timedelta
@@ -210,9 +211,9 @@ def test_b41_fixed_times_once_a_local_day_and_intervals_at_each_interval(zone: s
     assert len({at.astimezone(tz).date() for at in run("30 2 * * *", zone, start, end)}) == days
     assert len(run("30 2 * * *", zone, start, end)) == days
     quarters = run("*/15 * * * *", zone, start, end)
-    assert {b - a for a, b in zip(quarters, quarters[1:], strict=False)} == {timedelta(minutes=15)}
+    assert {b - a for a, b in itertools.pairwise(quarters)} == {timedelta(minutes=15)}
     hours = run("0 * * * *", zone, start, end)
-    gaps = {b - a for a, b in zip(hours, hours[1:], strict=False)}
+    gaps = {b - a for a, b in itertools.pairwise(hours)}
     assert gaps <= {timedelta(hours=1), timedelta(minutes=90)}
     assert (timedelta(minutes=90) in gaps) == (zone == "Australia/Lord_Howe")
 

@@ -21,8 +21,8 @@ from djqueue.engines.postgres import cron as postgres_cron
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.maintenance import scheduler as scheduler_module
 from djqueue.maintenance.scheduler import Scheduler
-from djqueue.models import CronTick, FinishedJob, Job
 from djqueue.models import CronEntry as Row
+from djqueue.models import CronTick, FinishedJob, Job
 from tests.crontab import tasks
 
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
