@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import types
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +26,8 @@ from django.db import connection
 import djqueue
 from djqueue import compat
 from djqueue.runtime import supervisor, worker
-from tests import readme
+from tests import processes, readme
+from tests.ledger.tasks import noop
 
 FOREIGN_FLAGS = {
     "--all", "--database", "--no-deps", "--noinput", "--postgres", "--rm", "--wheel-dir"
@@ -32,7 +35,7 @@ FOREIGN_FLAGS = {
 """Of run.py, pip, docker and Django's own commands."""
 
 
-@pytest.mark.parametrize("name", ["task options", "options", "runworker", "exceptions"])
+@pytest.mark.parametrize("name", ["task options", "options", "runworker", "exceptions", "unique"])
 def test_the_tables_say_what_the_source_says(name: str) -> None:
     assert readme.written_tables()[name] == readme.tables()[name], "Write them anew: python -m tests.readme"
 
@@ -95,6 +98,31 @@ def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
     assert (carriers.MAX_BYTES, heart.BEAT_SECONDS, heart.SILENT_SECONDS) == (10_000, 2, 10)
     assert (timekeeper.GRACE_SECONDS, worker._RETIRE_SECONDS, supervisor.OVERDUE_SECONDS) == (2, 30, 40)
     assert (supervisor.GRACE_SECONDS, producer.PARK_SECONDS) == (15, 30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_connections_of_a_worker_are_those_that_the_text_counts() -> None:
+    match = re.search(r"a supervisor holds (\d+) connections, each worker process (\d+)", readme.text())
+    assert match is not None
+    expected = int(match[1]) + int(match[2])
+
+    def count() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'djqueue %%' AND datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    with processes.worker() as running:
+        running.wait_for_log("worker.start")
+        noop.enqueue()
+        running.wait_for_log("job.stop")
+        processes.eventually(lambda: count() >= expected, explain=count)
+
+        time.sleep(3)  # every part has run by then: no more of them may appear
+
+        assert count() == expected
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.strip().splitlines()[0][:40]) for b in readme.python_blocks()])
@@ -244,7 +272,11 @@ class _started:
 
 
 def _flags(command: str) -> set[str]:
-    return {flag for action in readme.parser(command)._actions for flag in action.option_strings}
+    parsers = [readme.parser(command)]
+    for action in parsers[0]._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parsers += action.choices.values()
+    return {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
 
 
 def _events(source: str) -> list[str]:
