@@ -67,6 +67,10 @@ TASKS = {
         "BACKEND": "djqueue.backends.PostgresBackend",
         "QUEUES": [],
         # A test of a worker without a database does not wait for ten minutes.
-        "OPTIONS": {"give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600"))},
+        "OPTIONS": {
+            "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+            "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
+            "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
+        },
     }
 }
