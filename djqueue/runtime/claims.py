@@ -76,6 +76,10 @@ class ClaimBlock:
     def room(self) -> int:
         return len(self._free)
 
+    def claims(self) -> dict[int, int]:
+        """Return job id → claim of all that is held; for the thread that holds them."""
+        return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag != _FREE}
+
     def seconds_since_beat(self) -> float:
         """How long ago the supervisor last told the store that this worker lives."""
         return time.monotonic() - float(_BEAT.unpack_from(self._memory, 0)[0])
@@ -83,9 +87,7 @@ class ClaimBlock:
     # The supervisor's side.
 
     def record_beat(self) -> None:
-        # The heart beats in a thread of its own. The worker may have died, and its block been closed, while the beat was
-        # on its way to the store.
-        with suppress(TypeError, ValueError):
+        with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
             _BEAT.pack_into(self._memory, 0, time.monotonic())
 
     def begun(self) -> dict[int, int]:
