@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.exceptions import (
         Cancel,
         Discard,
         DjqueueError,
+        DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
         InvalidJob,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     )
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
+    from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -38,6 +41,7 @@ __all__ = [
     "Cancel",
     "Discard",
     "DjqueueError",
+    "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
@@ -53,7 +57,9 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskResult",
+    "TaskResultDoesNotExist",
     "TaskTimeout",
+    "Unique",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -64,6 +70,8 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "compat": ("TaskResultDoesNotExist",),
+    "unique": ("Unique",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from djqueue.records import (
+    LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
@@ -24,22 +25,38 @@ from djqueue.records import (
     JobFilter,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     QueueRules,
     Rescued,
     Staged,
     Steered,
+    UniqueRule,
     WorkerInfo,
     WorkerStatus,
 )
 from djqueue.states import JobState
 
+STAGE = "!stage"
+"""What the stager marks while it sleeps. No queue can have this name."""
+STAGE_LOOK_SECONDS = 1.0
+"""How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
+SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
+"""Whoever stores a job that is due this soon wakes the stager."""
+
 
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
-        """Store the jobs and answer in the same order; for a duplicate, with the live job that holds its key.
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
+        """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
+
+        As if they were stored one after the other: the first of a key is stored, the last one's values win where the
+        rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
+        uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """
@@ -140,15 +157,19 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
-        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was. A job that somebody wants cancelled is cancelled instead of put back.
+        A retryable or scheduled job without a delay is available at once. The follow-up of a job that ended begins now,
+        or when the stager comes by. A job that somebody wants cancelled is cancelled instead of put back.
+        ``EngineRefused``: one of the outcomes cannot be stored, and none of the batch was.
         """
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available."""
+        """Make due jobs available, and follow-ups whose predecessor has ended."""
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -185,6 +206,22 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go.
+
+        ``place`` is what the step before returned; None begins a pass. A job without a rule stays, and so does a job that
+        somebody else has locked. ``queue``: leave those of all other queues.
+        """
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""

@@ -19,6 +19,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
+from djqueue.maintenance.pruner import Pruner
 from djqueue.maintenance.stager import Stager
 from djqueue.records import WorkerInfo
 from djqueue.runtime import child
@@ -92,14 +93,15 @@ class Supervisor:
         self._register = engine.open_worker()
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
         self._leader = Leader(engine.open_worker(), uuid4())
-        self._stager = Stager(engine.open_worker(), is_leader=lambda: self._leader.is_leader)
+        self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
+        self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, self._leader, self._stager, self._lifeline]
+            services: list[Service] = [self._heart, self._leader, self._stager, self._pruner, self._lifeline]
             for service in services:
                 service.start()
             try:
@@ -311,6 +313,7 @@ class Supervisor:
             telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
             self._leader.stop()
             self._stager.stop()
+            self._pruner.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
             for one in self._living():
                 self._heart.set_draining(one.id)
