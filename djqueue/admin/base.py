@@ -25,7 +25,7 @@ from djqueue.models import Job
 M = TypeVar("M", bound=models.Model)
 
 if TYPE_CHECKING:
-    from django.contrib.admin import ModelAdmin
+    from django.contrib.admin import ModelAdmin as ModelAdmin
 else:
     # At run time Django's class takes no type parameter.
     class ModelAdmin(admin.ModelAdmin):

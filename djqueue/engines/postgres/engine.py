@@ -9,12 +9,12 @@ import math
 import operator
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -22,6 +22,7 @@ from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
@@ -61,6 +62,7 @@ _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _id = operator.itemgetter(0)
+T = TypeVar("T")
 
 
 class PostgresEngine(Steering):
@@ -120,6 +122,33 @@ class PostgresEngine(Steering):
             if oldest_seconds is not None:
                 oldest[queue] = oldest_seconds
         return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
+
+    @property
+    def cron(self) -> PostgresCron:
+        """The crontab, as the application sees it: its verbs join the caller's transaction, if there is one."""
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+                return work(run_on(cursor))
+
+        def wake(queues: Collection[str]) -> None:
+            if self.listen:
+                wake_after_commit(connections[self.alias], queues)
+
+        return PostgresCron(transact, wake=wake)
+
+    def open_cron(self) -> PostgresCron:
+        """Open the crontab for a scheduler: on a connection of its own."""
+        own = self.open_worker()
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
+                with connection.transaction(), connection.cursor() as cursor:
+                    return work(run_on(cursor))
+
+            return own.attempt(in_transaction)
+
+        return PostgresCron(transact, wake=own.wake, close=own.close)
 
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
@@ -373,15 +402,23 @@ class PostgresWorkerEngine:
         return self._run_all([(name, params)])[0]
 
     def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
-        """Run all of them or none; again if they lost a race that the database resolved."""
+        """Run all of them or none."""
+
+        def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
+            # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+            with connection.transaction() if len(statements) > 1 else nullcontext():
+                cursors = [connection.execute(sql(name), params) for name, params in statements]
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+        return self.attempt(work)
+
+    def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
+        """Do something on the connection; again if it lost a race that the database resolved."""
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
                     self._connection = connect(self._alias, "worker")
-                # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
-                with self._connection.transaction() if len(statements) > 1 else nullcontext():
-                    cursors = [self._connection.execute(sql(name), params) for name, params in statements]
-                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+                return work(self._connection)
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
