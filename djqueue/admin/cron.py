@@ -124,8 +124,10 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
         # The name is what the code and the command know it by.
         return [] if obj is None else ["name"]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        actions = super().get_actions(request)
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        # Django 6.1 asks for a place on the page; before it there was one only.
+        place = {} if action_location is None else {"action_location": action_location}
+        actions = super().get_actions(request, **place)
         # One by one: what the code has cannot be deleted, and Django's action would not ask.
         actions.pop("delete_selected", None)
         return actions
