@@ -165,7 +165,7 @@ class TestAMillionJobs:
             assert scans(plan("get", id=77)) == [("Index Scan", "djqueue_job_pkey")]
             for count in (1, 500, 1000):
                 assert scans(plan("ack", **ack_params(count))) == [("Index Scan", "djqueue_job_pkey")]
-            requeue = {**ack_params(500), "delay": "{0}"}
+            requeue = {**ack_params(500), "delay": "{0}", "note": []}
             assert scans(plan("ack_requeue", **requeue)) == [("Index Scan", "djqueue_job_pkey")]
             staged = scans(plan("stage", limit=5000, now=None))
             assert sorted(staged, key=str) == [("Index Scan", "djqueue_job_stage")] * 2 + [("Tid Scan", None)]
@@ -185,6 +185,15 @@ class TestAMillionJobs:
             )
             rest = scans([node for node in rescue if node["CTE"] != "locked"])
             assert rest == [("Index Scan", "djqueue_job_pkey")] * 2
+
+            # Followers are few, and found without a look at anything else.
+            assert scans(plan("follow_ups", limit=5000)) in (
+                [("Index Scan", "djqueue_job_follow_up"), ("Index Only Scan", "djqueue_job_unique")],
+                [("Index Scan", "djqueue_job_follow_up"), ("Index Scan", "djqueue_job_unique")],
+            )
+            assert {index for _, index in scans(plan("release", keys=["a", "b"], now=None))} <= {
+                "djqueue_job_unique", "djqueue_job_follow_up", "djqueue_job_pkey",
+            }  # fmt: skip
 
             times = {}
             started = time.perf_counter()
