@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.compat import TaskResultDoesNotExist
+    from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
         Cancel,
         Discard,
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
+        InvalidCron,
         InvalidJob,
         InvalidOptions,
         InvalidResult,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         TaskTimeout,
+        UnknownCron,
         UnknownTask,
         WorkerLost,
     )
@@ -38,12 +42,14 @@ __version__ = "0.1.0"
 __all__ = [
     "BulkResult",
     "Cancel",
+    "Cron",
     "Discard",
     "DjqueueError",
     "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
+    "InvalidCron",
     "InvalidJob",
     "InvalidOptions",
     "InvalidResult",
@@ -56,8 +62,10 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskResult",
+    "TaskResultDoesNotExist",
     "TaskTimeout",
     "Unique",
+    "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -68,7 +76,9 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "compat": ("TaskResultDoesNotExist",),
     "unique": ("Unique",),
+    "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

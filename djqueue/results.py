@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 
-from djqueue import compat, registry
+from djqueue import api, compat, registry
 from djqueue.cancellation import Cancelled
 from djqueue.exceptions import UnknownTask
-from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob
+from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
 
 if TYPE_CHECKING:
@@ -95,6 +95,14 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
         fresh = self.task.get_backend().get_result(self.id)
         for name in (*compat.TASK_REFRESH_ATTRS, "job"):
             object.__setattr__(self, name, getattr(fresh, name))
+
+    def cancel(self, reason: str = "", *, by: object = "") -> Steered:
+        """Cancel the job: at once if it waits; one that executes is asked to end. See ``djqueue.api``."""
+        return api.cancel(self, by=by, reason=reason)
+
+    async def acancel(self, reason: str = "", *, by: object = "") -> Steered:
+        """See ``cancel``."""
+        return await sync_to_async(self.cancel, thread_sensitive=True)(reason, by=by)
 
     async def arefresh(self) -> None:
         """Read the job anew."""
@@ -256,4 +264,5 @@ def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
 
 
 def _failed_workers(entries: Sequence[dict[str, Any]]) -> list[str]:
-    return [str(entry.get("worker") or "") for entry in entries]
+    # What was cancelled or discarded by somebody has an entry too, and no worker in it.
+    return [str(worker) for entry in entries if (worker := entry.get("worker"))]

@@ -12,8 +12,8 @@ import pytest
 from django.test import override_settings
 
 import djqueue
-from djqueue import Task, compat, task
-from djqueue.backoff import Exponential
+from djqueue import Task, compat, registry, task
+from djqueue.compat import InvalidTask
 from tests.app import tasks
 
 BOTH = {
@@ -141,10 +141,10 @@ def test_a_queue_that_is_not_in_queues_is_refused() -> None:
 def test_using_changes_a_copy() -> None:
     when = datetime(2030, 1, 1, tzinfo=UTC)
 
-    copied = tasks.add.using(priority=5, queue_name="mail", run_after=when, max_attempts=2, backoff=3)
+    copied = tasks.add.using(priority=5, queue_name="mail", run_after=when, max_attempts=2)
 
     assert (copied.priority, copied.queue_name, copied.run_after) == (5, "mail", when)
-    assert (copied.max_attempts, copied.backoff) == (2, 3)
+    assert copied.max_attempts == 2
     assert (tasks.add.priority, tasks.add.max_attempts) == (0, None)
     assert tasks.add.using() == tasks.add
 
@@ -185,7 +185,7 @@ def test_a_timedelta_becomes_a_time_on_other_backends() -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [tasks.add, tasks.send_mail, tasks.send_mail.using(run_after=timedelta(1), backoff=Exponential(base=3))],
+    [tasks.add, tasks.send_mail, tasks.send_mail.using(run_after=timedelta(1), max_attempts=3)],
     ids=["plain", "options", "copy"],
 )
 def test_a_task_survives_pickling_and_copying(made: Task) -> None:
@@ -256,3 +256,38 @@ def test_a_line_that_no_handler_would_take_is_not_heard() -> None:
     assert _is_written(logger, logging.INFO)
     handler.addFilter(lambda record: False)
     assert not _is_written(logger, logging.INFO)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": 0},
+        {"timeout": "30"},
+        {"timeout": True},
+        {"max_age": -1},
+        {"retry_on": "ValueError"},
+        {"discard_on": [ValueError, 3]},
+        {"transactional": 1},
+        {"aliases": "shop.tasks.old"},
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_with_its_name(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTask, match=next(iter(options))):
+        task(**options)(tasks.add.func)
+
+
+def test_a_transactional_task_must_be_sync() -> None:
+    async def coroutine() -> None: ...
+
+    coroutine.__qualname__ = "coroutine"
+    with pytest.raises(InvalidTask, match="sync"):
+        task(transactional=True)(coroutine)
+
+
+def test_what_belongs_to_the_task_cannot_differ_from_job_to_job() -> None:
+    with pytest.raises(TypeError, match="only be given to @task"):
+        tasks.add.using(timeout=3)
+
+
+def test_a_task_is_found_by_its_former_names() -> None:
+    assert registry.find("tests.app.tasks.greet_formerly") is tasks.greet

@@ -9,26 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 from uuid import UUID
 
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
 from djqueue.records import (
     LIVE_ONLY,
     Ack,
+    CancelRequest,
     ClaimedJob,
+    Found,
     Heartbeat,
     InsertedJob,
     Job,
+    JobFilter,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
+    QueueRules,
     Rescued,
-    Retried,
     Staged,
+    Steered,
     UniqueRule,
     WorkerInfo,
+    WorkerStatus,
 )
+from djqueue.states import JobState
+
+STAGE = "!stage"
+"""What the stager marks while it sleeps. No queue can have this name."""
+STAGE_LOOK_SECONDS = 1.0
+"""How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
+SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
+"""Whoever stores a job that is due this soon wakes the stager."""
 
 
 class Engine(Protocol):
@@ -49,11 +65,69 @@ class Engine(Protocol):
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
 
-    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
-        """Make finished jobs available again and answer in the same order.
+    # Steering. Each verb takes some jobs at once, answers for each in the same order, and does nothing to a job whose
+    # state is none of ``only`` (if given), whatever it was when somebody looked at it. ``by`` and ``reason`` are kept.
+
+    def cancel(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as cancelled, and ask those that execute to end.
+
+        The request stands in the row, where ``cancel_requested`` finds it, and the listeners of workers are woken with
+        ``cancel:<id>``. A job with a request never runs again: an outcome or a rescue that would let it makes it
+        cancelled. One that completes is completed.
+        """
+
+    def retry(
+        self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
+    ) -> list[Steered]:
+        """Make jobs available that are finished or wait for a time.
 
         Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
         """
+
+    def discard(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as discarded."""
+
+    def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
+        """Delete jobs that wait or are finished."""
+
+    def find(
+        self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
+    ) -> list[int]:
+        """Return the next ids, in their order, above ``after`` and up to ``last``, which ``count`` tells."""
+
+    def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
+        """Count jobs, up to a limit."""
+
+    def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
+        """Let nothing of a queue be fetched any more; return False if it is paused already.
+
+        What executes goes on.
+        """
+
+    def resume(self, queue: str) -> bool:
+        """Let a paused queue go on; return False if it is not paused."""
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -63,6 +137,13 @@ class Engine(Protocol):
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
+
+    @property
+    def cron(self) -> CronEngine:
+        """The crontab; its verbs join the caller's transaction, if there is one."""
+
+    def open_cron(self) -> CronEngine:
+        """Open the crontab for a scheduler: on a connection of its own."""
 
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
@@ -77,16 +158,20 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
-        Nothing for a worker that is not registered or is dead. Fewer than ``limit`` does not mean that there are no more.
+        Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
+        not mean that there are no more.
         """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
         A retryable or scheduled job without a delay is available at once. The follow-up of a job that ended begins now,
-        or when the stager comes by. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was.
+        or when the stager comes by. A job that somebody wants cancelled is cancelled instead of put back.
+        ``EngineRefused``: one of the outcomes cannot be stored, and none of the batch was.
         """
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available, and follow-ups whose predecessor has ended."""
@@ -124,17 +209,98 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
-        ``reason`` is recorded with the spent attempt.
+        ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go.
+
+        ``place`` is what the step before returned; None begins a pass. A job without a rule stays, and so does a job that
+        somebody else has locked. ``queue``: leave those of all other queues.
+        """
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+
+
+class CronEngine(AbstractContextManager["CronEngine"], Protocol):
+    """The crontab: what runs when, and what became of each time.
+
+    Any number of schedulers may work on it: each nominal time of an entry is acted upon once.
+    """
+
+    def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
+        """Return the entries of these names, or all, by name."""
+
+    def due(self, *, now: datetime | None = None) -> Due:
+        """Return the active entries that are due or have no next time yet; never those of ``@reboot``."""
+
+    def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
+        """Store when an entry is due, unless something happened to it; None: never again."""
+
+    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+        """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
+
+        Stale, and nothing done, when the entry is not as it was read.
+        """
+
+    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
+
+    def add(
+        self,
+        name: str,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None = None,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Add an entry; False when the name is taken."""
+
+    def change(
+        self,
+        entry: CronEntry,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None,
+        is_paused: bool,
+        pause_reason: str = "",
+        is_disabled: bool = False,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Change an entry; False when somebody else changed it since it was read.
+
+        A changed rule, a resumed and an enabled entry are planned anew, from now.
+        """
+
+    def remove(self, entry: CronEntry) -> bool:
+        """Remove an entry with its history; False when it is gone already."""
+
+    def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
+        """Return the history of an entry, newest first."""
+
+    def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
+        """Delete ticks that are older; return how many went. No time runs again for it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from djqueue import compat, telemetry
 from djqueue.cancellation import Cancelled
+from djqueue.exceptions import Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.lanes import Execution
@@ -76,7 +77,7 @@ class Observers:
         telemetry.emit(
             "djqueue.job.stop",
             level,
-            exc_info=error,
+            exc_info=None if isinstance(error, Steering) else error,  # meant, not suffered
             job=job.id,
             task=job.task,
             queue=job.queue,

@@ -20,6 +20,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import TaskTimeout
 from djqueue.records import Ack
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
@@ -111,13 +112,15 @@ class Worker:
             )
             for lane in spec.lanes
         ]
+        fetching = engine.open_worker()
         self._producer = Producer(
             spec.id,
-            engine.open_worker(),
+            fetching,
             engine.open_listener(),
             self._lanes,
             self._acker,
             claims,
+            Canceller(fetching, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
             max_jobs=spec.max_jobs,
             drain=spec.drain,
@@ -200,7 +203,7 @@ class Worker:
         """A part that died silently must not leave a worker that looks healthy."""
         parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper)
         for part in parts:
-            if not part.is_alive and not part.is_stopping:
+            if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)
                 os._exit(EXIT_BROKEN)
 

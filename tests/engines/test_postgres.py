@@ -127,9 +127,7 @@ class TestNotifications:
 
         assert listener.wait(LONG) == {"default"}
 
-    def test_under_manual_transaction_management_no_lock_keeps_a_sleeper_from_its_mark(
-        self, engine, listener
-    ):
+    def test_under_manual_transaction_management_no_lock_keeps_a_sleeper_from_its_mark(self, engine, listener):
         transaction.set_autocommit(False)
         try:
             engine.insert([ONE])
@@ -239,9 +237,7 @@ class TestWorkerConnection:
         with connection.cursor() as cursor:
             cursor.execute("SELECT current_database()")
             [database] = cursor.fetchone()
-            cursor.execute(
-                f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'serializable'"
-            )
+            cursor.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'serializable'")
             cursor.execute(f'ALTER DATABASE "{database}" SET lock_timeout = 1')
             try:
                 worker = open_worker()

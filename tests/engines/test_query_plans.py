@@ -6,7 +6,6 @@ A queue that turns into a sequential scan at the wrong ANALYZE brings a site dow
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from uuid import UUID, uuid4
 
@@ -84,11 +83,11 @@ def ack_params(count: int) -> dict[str, object]:
 
 
 @pytest.fixture
-def engine(postgres: PostgresEngine) -> Iterator[PostgresEngine]:
+def engine(postgres: PostgresEngine) -> PostgresEngine:
     # Statistics survive TRUNCATE; each test starts as a new installation does.
     execute("TRUNCATE djqueue_job, djqueue_finishedjob")
     execute("ANALYZE djqueue_job")
-    yield postgres
+    return postgres
 
 
 class TestFetch:
@@ -153,7 +152,7 @@ class TestFetch:
 
 
 class TestAMillionJobs:
-    def test_every_statement_keeps_its_plan(self, engine, worker, me, record_property):
+    def test_every_statement_keeps_its_plan(self, engine, worker, me):
         """One test, for filling the table takes most of its time. The statistics are those of an empty table, then true."""
         fill(1_000_000)
         fill(20_000, "scheduled")
@@ -165,9 +164,9 @@ class TestAMillionJobs:
             assert scans(plan("get", id=77)) == [("Index Scan", "djqueue_job_pkey")]
             for count in (1, 500, 1000):
                 assert scans(plan("ack", **ack_params(count))) == [("Index Scan", "djqueue_job_pkey")]
-            requeue = {**ack_params(500), "delay": "{0}", "note": []}
+            requeue = {**ack_params(500), "delay": "{0}", "note": [None]}
             assert scans(plan("ack_requeue", **requeue)) == [("Index Scan", "djqueue_job_pkey")]
-            staged = scans(plan("stage", limit=5000, now=None))
+            staged = scans(plan("stage", limit=5000, ids=None, skip=[], now=None))
             assert sorted(staged, key=str) == [("Index Scan", "djqueue_job_stage")] * 2 + [("Tid Scan", None)]
             params = {
                 "workers": [me],
@@ -186,7 +185,7 @@ class TestAMillionJobs:
             rest = scans([node for node in rescue if node["CTE"] != "locked"])
             assert rest == [("Index Scan", "djqueue_job_pkey")] * 2
 
-            # Followers are few, and found without a look at anything else.
+            # Follow-ups are few, and found without a look at anything else.
             assert scans(plan("follow_ups", limit=5000)) in (
                 [("Index Scan", "djqueue_job_follow_up"), ("Index Only Scan", "djqueue_job_unique")],
                 [("Index Scan", "djqueue_job_follow_up"), ("Index Scan", "djqueue_job_unique")],
@@ -195,28 +194,11 @@ class TestAMillionJobs:
                 "djqueue_job_unique", "djqueue_job_follow_up", "djqueue_job_pkey",
             }  # fmt: skip
 
-            times = {}
-            started = time.perf_counter()
             jobs = worker.fetch("default", 500, me)
-            times["fetch 500"] = time.perf_counter() - started
-            started = time.perf_counter()
-            worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])
-            times["ack 500"] = time.perf_counter() - started
+            assert len(worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])) == 500
             worker.fetch("default", 5000, me)
-            started = time.perf_counter()
             assert worker.rescue([me], ran={}).requeued == 5000
-            times["rescue 5,000"] = time.perf_counter() - started
-            started = time.perf_counter()
             assert worker.stage(5000).count == 5000
-            times["stage 5,000"] = time.perf_counter() - started
-            started = time.perf_counter()
-            worker.rescue_ownerless()
-            times["sweep"] = time.perf_counter() - started
-            started = time.perf_counter()
-            engine.counts()
-            times["counts"] = time.perf_counter() - started
-            for name, seconds in times.items():
-                record_property(f"{name}, analysed: {is_analysed}", f"{seconds * 1e3:.1f} ms")
 
 
 class TestClaimsAreHot:
@@ -245,9 +227,7 @@ class TestClaimsAreHot:
 
         assert self._hot_share(worker, lambda: worker.fetch("default", 500, me), 4) >= 0.95
 
-    def _hot_share(
-        self, worker: PostgresWorkerEngine, claim: Callable[[], list[object]], times: int
-    ) -> float:
+    def _hot_share(self, worker: PostgresWorkerEngine, claim: Callable[[], list[object]], times: int) -> float:
         before = self._updates(worker)
         claimed = sum(len(claim()) for _ in range(times))
         after = self._updates(worker)
@@ -258,9 +238,7 @@ class TestClaimsAreHot:
         for session in (connection.connection, worker._connection):
             assert session is not None
             session.execute("SELECT pg_stat_force_next_flush()")
-        [row] = execute(
-            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'djqueue_job'"
-        )
+        [row] = execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'djqueue_job'")
         return row  # type: ignore[return-value]
 
 

@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from djqueue import conf
-from djqueue.compat import task_backends
-from djqueue.exceptions import InvalidOptions
+from djqueue.management.backends import backend_of
 from djqueue.runtime.logs import configure
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
@@ -49,6 +48,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--drain", action="store_true", help="Exit as soon as nothing is left that could run now.")
         parser.add_argument(
+            "--no-cron", action="store_true", help="Leave the crontab to other workers or to manage.py runcron."
+        )
+        parser.add_argument(
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
@@ -69,7 +71,7 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         alias = options["backend"]
-        backend = _backend(alias)
+        backend = backend_of(alias)
         settings = backend.settings
         lanes = _lanes(options["queues"], options["concurrency"], backend)
         spec = SupervisorSpec(
@@ -78,6 +80,9 @@ class Command(BaseCommand):
             lanes=lanes,
             processes=options["processes"],
             drain=options["drain"],
+            # A drain runs what is there; when it is over must not hang on what the crontab adds.
+            cron=not (options["no_cron"] or options["drain"]),
+            database=settings.database,
             max_jobs=options["max_jobs"],
             max_rss_mebibytes=options["max_rss"],
             max_age_seconds=options["max_age"],
@@ -89,22 +94,6 @@ class Command(BaseCommand):
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
         sys.exit(Supervisor(spec, backend.engine, settings).run())
-
-
-def _backend(alias: str) -> Any:
-    try:
-        backend: Any = task_backends[alias]
-    except Exception as error:
-        raise CommandError(f"There is no usable backend {alias!r} in TASKS: {error}") from error
-    if not hasattr(backend, "engine"):
-        raise CommandError(
-            f"The backend {alias!r} in TASKS is {type(backend).__name__}, which needs no worker. Use djqueue.backends.PostgresBackend."
-        )
-    try:
-        backend.settings  # noqa: B018  parses the options
-    except InvalidOptions as error:
-        raise CommandError(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
-    return backend
 
 
 def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:

@@ -1,8 +1,10 @@
 -- Put jobs back after an attempt: to be retried, snoozed or handed back.
 -- Params: one array per column, all of the same length: id, claim, state (available, scheduled, retryable), started_ago
 -- (seconds back from this write; null: the function never began), delay (seconds until due, for the states that wait),
--- error (may be null), is_spent (false gives the attempt back), note (an object to merge into meta, may be null); now timestamptz (null: the database's clock).
--- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim.
+-- error (may be null), is_spent (false gives the attempt back), note (an object to merge into meta, may be null); now timestamptz (null:
+-- the database's clock).
+-- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim. A job that somebody wants cancelled is
+-- passed over: it does not run again. What is not accepted here is offered to ack_cancelled.sql.
 -- A job handed back (available, not spent) keeps its ready_at, and with it its place in the queue. A state that waits, with no
 -- time to wait, is available at once: no stager has to come by.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
@@ -35,5 +37,5 @@ SET
         ELSE job.meta
     END
 FROM outcome AS o
-WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NULL
 RETURNING job.id, job.queue, job.state

@@ -1,6 +1,6 @@
 -- Claim up to %(limit)s available jobs of one queue for a worker, counting the attempt and raising the claim.
 -- Params: queue text, limit int, worker uuid, now timestamptz (null: the database's clock).
--- Returns: what an execution needs, in run order. Nothing when the worker is not registered or is dead.
+-- Returns: what an execution needs, in run order. Nothing when the worker is not registered or is dead, or the queue is paused.
 -- The CTE with FOR UPDATE is a fence: as a sub-select in IN (...) the planner may run it again per outer row and
 -- lock, and so claim, more rows than the limit.
 -- Two phrases keep the planner on the index djqueue_job_fetch, whatever ANALYZE last saw; otherwise it reads all jobs and
@@ -12,6 +12,8 @@
 -- The rows are found again by their ctid: they cannot move, because they are locked, and an index look-up per row is saved.
 -- A job that was claimed and put back between the snapshot and the lock is locked at a place that the snapshot does not see;
 -- it is left for the next fetch.
+-- Whether the queue is paused is asked once per fetch, of a table with a row per queue at most: a pause needs no message to anybody,
+-- holds after a restart and works without LISTEN.
 -- The update changes no indexed column and keeps the row's length: a HOT update.
 WITH locked AS MATERIALIZED (
     SELECT ctid
@@ -19,6 +21,7 @@ WITH locked AS MATERIALIZED (
     WHERE
         queue = %(queue)s AND ready_at IS NOT NULL AND state <> 'executing'
         AND EXISTS (SELECT 1 FROM djqueue_worker WHERE id = %(worker)s AND died_at IS NULL)
+        AND NOT EXISTS (SELECT 1 FROM djqueue_queue WHERE name = %(queue)s AND paused_at IS NOT NULL)
     ORDER BY priority DESC, ready_at, id
     LIMIT (SELECT %(limit)s::bigint)
     FOR UPDATE SKIP LOCKED

@@ -1,5 +1,5 @@
 -- Make finished jobs available again: move each back to the live table.
--- Params: ids bigint[], now timestamptz (null: the database's clock).
+-- Params: ids bigint[], only text[] (null: whatever their state), now timestamptz (null: the database's clock).
 -- Returns: id, queue of the jobs that were moved. A job whose unique key is held by a live one stays where it is.
 -- Only what was inserted is deleted; the other order loses the job when the insert meets a conflict. One statement, so
 -- that a reader sees the job in exactly one of the tables. Locked in the order of their ids, inserted in that of their keys, as
@@ -11,7 +11,11 @@ WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),
 finished AS MATERIALIZED (
-    SELECT * FROM djqueue_finishedjob WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE
+    SELECT *
+    FROM djqueue_finishedjob
+    WHERE id = ANY(%(ids)s::bigint[]) AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
+    ORDER BY id
+    FOR UPDATE
 ),
 inserted AS (
     INSERT INTO djqueue_job (
