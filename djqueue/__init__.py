@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
+    from djqueue.compat import TaskResultDoesNotExist
     from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
         Cancel,
         Discard,
         DjqueueError,
+        DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
         InvalidCron,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     )
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
+    from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -42,6 +45,7 @@ __all__ = [
     "Cron",
     "Discard",
     "DjqueueError",
+    "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
@@ -58,7 +62,9 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskResult",
+    "TaskResultDoesNotExist",
     "TaskTimeout",
+    "Unique",
     "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
@@ -70,6 +76,8 @@ _HOMES = {
     "tasks": ("BulkResult", "Task", "task"),
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
+    "compat": ("TaskResultDoesNotExist",),
+    "unique": ("Unique",),
     "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

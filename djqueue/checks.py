@@ -19,7 +19,7 @@ from djqueue import compat, conf
 from djqueue.exceptions import InvalidOptions
 
 
-def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[CheckMessage]:
+def check_backend(alias: str, queues: object, options: object) -> list[CheckMessage]:
     """Check one entry of TASKS. Opens no connection."""
     messages: list[CheckMessage] = []
     where = f"TASKS[{alias!r}]"
@@ -32,6 +32,16 @@ def check_backend(alias: str, queues: Collection[Any], options: Any) -> list[Che
                 id="djqueue.E001",
             )
         )
+    if not isinstance(queues, list | tuple | set | frozenset):
+        messages.append(
+            Error(
+                f"QUEUES takes a list of names, not {queues!r}.",
+                hint=f"Write {where}['QUEUES'] = ['default'], or [] to allow every name.",
+                obj=where,
+                id="djqueue.E005",
+            )
+        )
+        queues = []
     try:
         parsed = conf.parse(options)
     except InvalidOptions as error:

@@ -111,4 +111,22 @@ def is_heard(signal: Signal, level: int = logging.DEBUG) -> bool:
     The framework itself listens to each of its signals, to write a log line of this level. Where nobody
     else does and the line would not be written, a job does without the TaskResult that the signal carries.
     """
-    return len(signal.receivers) > 1 or task_logger.isEnabledFor(level)
+    return len(signal.receivers) > 1 or _is_written(task_logger, level)
+
+
+def _is_written(logger: logging.Logger, level: int) -> bool:
+    """Say whether any handler would take a line of this level.
+
+    ``isEnabledFor`` is not enough: Django's default is a logger at INFO whose only handler drops all without DEBUG.
+    """
+    if not logger.isEnabledFor(level):
+        return False
+    record = logger.makeRecord(logger.name, level, __file__, 0, "", (), None)
+    handlers: list[logging.Handler] = []
+    current: logging.Logger | None = logger
+    while current is not None:
+        handlers += current.handlers
+        current = current.parent if current.propagate else None
+    if not handlers and logging.lastResort is not None:
+        handlers = [logging.lastResort]
+    return any(level >= handler.level and handler.filter(record) for handler in handlers)

@@ -6,9 +6,9 @@ hold it and to give it back unchanged, so NaN and infinity, NUL, lone surrogates
 and very deep nesting are refused, with the place of the culprit in the message. Nothing is converted by
 guessing.
 
-The round trip: tuples come back as lists, bytes as strings, and mappings as dicts, whose keys PostgreSQL
-sorts (``jsonb``). A float without a fraction can come back as an int of the same value (``1e16``), and
-``-0.0`` as ``0.0``. All else comes back equal, and of the same type.
+The round trip: tuples come back as lists, bytes as strings, and mappings as dicts, whose keys PostgreSQL sorts
+(``jsonb``). A float from 1e16 comes back as an int of the same value, and ``-0.0`` as ``0.0``. All else comes back
+equal, and of the same type.
 
 The common case is one ``json.dumps`` in C and a few substring searches; only what they cannot rule out is
 walked through in Python.
@@ -130,8 +130,10 @@ def _encode(value: Any, path: str) -> str:
     try:
         text = _dumps(value)
         # Suspicions only: the six characters \\u0000 may be meant, and a bracket may stand in a string.
-        if "\\u0000" not in text and (
-            ("{" not in text and text.count("[") < MAX_DEPTH) or _has_plain_containers(value)
+        if (
+            "\\u0000" not in text
+            and "e+" not in text
+            and (("{" not in text and text.count("[") < MAX_DEPTH) or _has_plain_containers(value))
         ):
             text.isascii() or text.encode()
             return text
@@ -175,7 +177,9 @@ def _normalise(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise _Unstorable(f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string.")
-        return value
+        # PostgreSQL writes 1e16 without its exponent, and Python reads an int: one of another value, if the digits were
+        # the shortest that name the float.
+        return int(value) if abs(value) >= 1e16 else value
     if isinstance(value, bytes):
         try:
             return _text(value.decode(), path)

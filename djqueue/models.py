@@ -75,9 +75,26 @@ class Job(AbstractJob):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        # To delete is Django's own permission, one for each of the two tables.
+        permissions = [
+            ("retry_job", _("Can retry jobs")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("discard_job", _("Can discard jobs")),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
+            ),
+            # What fetch relies on: in its index stand jobs that are available or executing, and no others.
+            models.CheckConstraint(
+                condition=models.Q(
+                    ready_at__isnull=False, state__in=[JobState.AVAILABLE.value, JobState.EXECUTING.value]
+                )
+                | models.Q(
+                    ready_at__isnull=True,
+                    state__in=[JobState.SCHEDULED.value, JobState.RETRYABLE.value, JobState.SUSPENDED.value],
+                ),
+                name="djqueue_job_ready",
             ),
             models.CheckConstraint(condition=models.Q(priority__range=(-100, 100)), name="djqueue_job_priority"),
             models.UniqueConstraint(
@@ -97,6 +114,12 @@ class Job(AbstractJob):
                 condition=models.Q(ready_at__isnull=True),
                 name="djqueue_job_stage",
             ),
+            # Almost always empty. Nothing that a claim writes is in it.
+            models.Index(
+                fields=["unique_key"],
+                condition=models.Q(unique_key__endswith=":next"),
+                name="djqueue_job_follow_up",
+            ),
         ]
 
 
@@ -113,6 +136,22 @@ class FinishedJob(AbstractJob):
         indexes = [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")]
 
 
+class UniqueKey(models.Model):
+    """A unique key that is held for a time, or by a job that has ended. Live jobs hold theirs by their own rows."""
+
+    key = models.CharField(_("key"), max_length=64, primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    expires_at = models.DateTimeField(_("expires at"), null=True, help_text=_("Null: for as long as the job is kept."))
+
+    class Meta:
+        verbose_name = _("unique key")
+        verbose_name_plural = _("unique keys")
+        indexes = [models.Index(fields=["expires_at", "job_id"], name="djqueue_uniquekey_expires")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Queue(models.Model):
     """What operators decided about a queue. A queue without a row has no special rules."""
 
@@ -124,6 +163,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("pause_queue", _("Can pause and resume queues"))]
 
     def __str__(self) -> str:
         return self.name

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -37,9 +38,31 @@ class NewJob(NamedTuple):
     """Not before this long after the insert, by the store's clock."""
     expires_at: datetime | None = None
     """Not started by then: cancelled."""
+    max_age: timedelta | None = None
+    """``expires_at`` counted from the insert, by the store's clock."""
     meta: str = "{}"
     unique_key: str | None = None
     """No two live jobs hold the same key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueRule:
+    """What a store does with new jobs whose unique key is held."""
+
+    window: timedelta | None = None
+    """The key is held at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
+    holds_completed: bool = False
+    """A completed job goes on holding its key, for ``window`` or for as long as it is kept; one that failed does not."""
+    replace: bool = False
+    """A holder that waits takes the new job's arguments, priority, max_attempts, expiry and meta."""
+    reschedule: bool = False
+    """A holder that waits takes the new job's time; a new job without one is due at once."""
+    follow_up: bool = False
+    """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+
+
+LIVE_ONLY = UniqueRule()
+"""A duplicate is not stored and changes nothing."""
 
 
 class InsertedJob(NamedTuple):
@@ -49,16 +72,90 @@ class InsertedJob(NamedTuple):
     state: str
     inserted_at: datetime
     was_duplicate: bool = False
-    """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
+    """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
 
 
-class Retried(NamedTuple):
-    """What became of the wish to retry a finished job."""
+class SteerOutcome(StrEnum):
+    """What became of somebody's wish to steer a job."""
+
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"
+    """It executes; the request to end stands in its row, and its worker hears of it."""
+    RETRIED = "retried"
+    DISCARDED = "discarded"
+    DELETED = "deleted"
+    SKIPPED = "skipped"
+    """Nothing was done, for the reason that is given."""
+
+
+class Steered(NamedTuple):
+    """What became of one job that somebody wished to cancel, retry, discard or delete."""
 
     id: int
-    is_retried: bool
+    outcome: SteerOutcome
+    reason: str = ""
+    """Why nothing was done: a sentence."""
     held_by: int | None = None
-    """The live job that holds its unique key; the finished one stayed where it was."""
+    """The live job that holds the unique key of one that could not be retried."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome is not SteerOutcome.SKIPPED
+
+
+class CancelRequest(NamedTuple):
+    """Somebody wants a job to end that executes under this claim."""
+
+    id: int
+    claim: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs: those to which everything given applies."""
+
+    states: tuple[JobState, ...] = ()
+    """None given: all."""
+    queue: str | None = None
+    task: str | None = None
+    older_than: timedelta | None = None
+    """Live jobs enqueued, finished ones finished, at least so long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How many jobs a filter finds."""
+
+    count: int
+    """At most the limit that was given."""
+    last: int
+    """No job of a higher id is among them."""
+
+
+class QueueRules(NamedTuple):
+    """What operators decided about a queue."""
+
+    name: str
+    paused_at: datetime | None
+    paused_by: str
+    pause_reason: str
+
+
+class WorkerStatus(NamedTuple):
+    """One worker as the store knows it."""
+
+    id: UUID
+    name: str
+    hostname: str
+    pid: int
+    queues: Mapping[str, int | None]
+    concurrency: int
+    silent_seconds: float
+    """How long ago it last beat."""
+    is_draining: bool
+    is_dead: bool
 
 
 class ClaimedJob(NamedTuple):
@@ -102,6 +199,8 @@ class Ack(NamedTuple):
     """Seconds until a retryable or scheduled job is due."""
     is_spent: bool = True
     """False gives the attempt back: handed back, snoozed, never begun."""
+    note: str | None = None
+    """A JSON object to merge into the meta of a job that is put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +272,34 @@ class Rescued:
     discarded: int = 0
     queues: Sequence[str] = ()
     """Queues that got available jobs."""
+    cancelled: int = 0
+    """Somebody had asked for it while they executed."""
 
     @property
     def count(self) -> int:
-        return self.requeued + self.discarded
+        return self.requeued + self.discarded + self.cancelled
+
+
+class PruneRule(NamedTuple):
+    """Which finished jobs may go. Of several rules for a job, that of its task decides, then that of its queue."""
+
+    state: JobState
+    max_age: timedelta | None = None
+    """What finished longer ago goes. None: nothing goes for its age."""
+    max_count: int | None = None
+    """Of the jobs under this rule, only so many of the newest stay."""
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one step of a pass over the history did."""
+
+    count: int
+    """Jobs that were deleted; in a dry run, that would have been."""
+    place: Any
+    """Where the next step goes on, in words of the engine. None: the pass is over."""
 
 
 @dataclass(frozen=True, slots=True)

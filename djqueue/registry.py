@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("djqueue.registry")
 
 _tasks: dict[str, Task] = {}
+_aliases: dict[str, Task] = {}
 _failed: dict[str, str] = {}
 _discovery = threading.RLock()
 _is_discovered = False
@@ -38,6 +39,9 @@ def register(task: Task) -> None:
     known = _tasks.get(task.module_path)
     if known is None or known.func is not task.func:
         _tasks[task.module_path] = task
+        for alias in task.aliases:
+            # The name of a task that is there wins over a former name of another.
+            _aliases[alias] = task
 
 
 def known() -> dict[str, Task]:
@@ -51,10 +55,10 @@ def find(name: str) -> Task:
     The first name that is not known starts ``autodiscover``, so that a web process which never imported an
     app's tasks can read their results.
     """
-    task = _tasks.get(name)
+    task = _tasks.get(name) or _aliases.get(name)
     if task is None and apps.ready and not _is_discovered:
         autodiscover()
-        task = _tasks.get(name)
+        task = _tasks.get(name) or _aliases.get(name)
     if task is None:
         raise UnknownTask(_sentence(name))
     return task

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 
-from djqueue import compat, registry
+from djqueue import api, compat, registry
+from djqueue.cancellation import Cancelled
 from djqueue.exceptions import UnknownTask
-from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob
+from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class JobView(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
     job: JobView = field(compare=False)
+    was_duplicate: bool = field(default=False, compare=False)
+    """Nothing was stored: another job holds the unique key, and this is that job's result."""
 
     def __post_init__(self) -> None:
         # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
@@ -93,6 +96,14 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
         for name in (*compat.TASK_REFRESH_ATTRS, "job"):
             object.__setattr__(self, name, getattr(fresh, name))
 
+    def cancel(self, reason: str = "", *, by: object = "") -> Steered:
+        """Cancel the job: at once if it waits; one that executes is asked to end. See ``djqueue.api``."""
+        return api.cancel(self, by=by, reason=reason)
+
+    async def acancel(self, reason: str = "", *, by: object = "") -> Steered:
+        """See ``cancel``."""
+        return await sync_to_async(self.cancel, thread_sensitive=True)(reason, by=by)
+
     async def arefresh(self) -> None:
         """Read the job anew."""
         await sync_to_async(self.refresh, thread_sensitive=True)()
@@ -101,6 +112,11 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
     """What a task with ``takes_context=True`` gets as its first argument."""
+
+    cancelled: Cancelled = field(default_factory=Cancelled, compare=False)
+    """Event-like: set when the task is asked to stop, by somebody, by its timeout or by a worker that must leave."""
+    deadline: datetime | None = field(default=None, compare=False)
+    """When the task's timeout ends this attempt. None: it has none."""
 
     @property
     def job(self) -> JobView:
@@ -118,7 +134,8 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
     return TaskResult(
         task=task,
         id=str(inserted.id),
-        status=compat.TaskResultStatus.READY,
+        status=STATUS[JobState(inserted.state)],
+        was_duplicate=inserted.was_duplicate,
         enqueued_at=inserted.inserted_at,
         started_at=None,
         last_attempted_at=None,
@@ -247,4 +264,5 @@ def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
 
 
 def _failed_workers(entries: Sequence[dict[str, Any]]) -> list[str]:
-    return [str(entry.get("worker") or "") for entry in entries]
+    # What was cancelled or discarded by somebody has an entry too, and no worker in it.
+    return [str(worker) for entry in entries if (worker := entry.get("worker"))]

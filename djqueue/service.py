@@ -67,6 +67,11 @@ class Service:
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the thread has ended although nobody asked it to."""
+        return self._thread is not None and not self._thread.is_alive() and not self._stopping
+
     def run(self) -> None:
         try:
             while not self._stopping:

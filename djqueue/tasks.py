@@ -25,11 +25,13 @@ from django.utils import timezone
 
 from djqueue import backoff as backoffs
 from djqueue import compat, registry
+from djqueue import unique as uniques
 from djqueue.backoff import Backoff
 from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
 from djqueue.encoding import encode_arguments
 from djqueue.exceptions import InvalidJob
 from djqueue.results import TaskResult, UnknownTaskResult
+from djqueue.unique import Unique
 
 if TYPE_CHECKING:
     _Task = compat.Task[..., Any]
@@ -51,7 +53,9 @@ class BulkResult:
     ids: Sequence[str]
     """Their ids, in the order of the items."""
     duplicates: int = 0
-    """Items not stored because a live job holds their unique key."""
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
 
 
 class BulkBackend(Protocol):
@@ -74,6 +78,55 @@ def _delay_problem(value: object) -> str:
     return f"run_after takes a time, or a timedelta of at most a hundred years, not {value!r}."
 
 
+def _duration_problem(name: str) -> Callable[[object], str]:
+    def problem_of(value: object) -> str:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else value
+        if value is None or (
+            isinstance(seconds, int | float)
+            and not isinstance(seconds, bool)
+            and 0 < seconds <= MAX_DELAY.total_seconds()
+        ):
+            return ""
+        return f"{name} takes seconds or a timedelta, more than none, not {value!r}."
+
+    return problem_of
+
+
+def _exceptions_problem(name: str) -> Callable[[object], str]:
+    def problem_of(value: object) -> str:
+        kinds = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+        if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            return ""
+        return f"{name} takes an exception class or several, not {value!r}."
+
+    return problem_of
+
+
+def _aliases_problem(value: object) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(name, str) and 0 < len(name) <= 255 for name in value):
+        return ""
+    return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
+
+
+def _bool_problem(name: str) -> Callable[[object], str]:
+    return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
+
+
+def _option(
+    problem_of: Callable[[object], str], *, per_job: bool = False, convert: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
+    """``per_job``: kept in the job's row, so that ``using()`` can change it for one job."""
+    return {"problem_of": problem_of, "per_job": per_job, "convert": convert}
+
+
+def _as_timedelta(value: timedelta | float | None) -> timedelta | None:
+    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+
+
 def _cron_problem(value: object) -> str:
     if value is None or isinstance(value, str | Cron):
         return ""
@@ -88,16 +141,37 @@ def _timezone_problem(value: object) -> str:
     return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
 
 
-def _option(problem_of: Callable[[object], str]) -> dict[str, Any]:
-    return {"problem_of": problem_of}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task(_Task):
-    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem))
+    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem, per_job=True))
     """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
     backoff: Backoff = field(default=None, metadata=_option(backoffs.problem_of))
     """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
+    retry_on: tuple[type[BaseException], ...] = field(
+        default=(Exception,), metadata=_option(_exceptions_problem("retry_on"), convert=_as_tuple)
+    )
+    """Only these exceptions are retried; any other discards the job at once. ``SystemExit`` and the like are none of
+    ``Exception`` and are retried all the same unless this says otherwise."""
+    discard_on: tuple[type[BaseException], ...] = field(
+        default=(), metadata=_option(_exceptions_problem("discard_on"), convert=_as_tuple)
+    )
+    """These exceptions discard the job at once, whatever ``retry_on`` says."""
+    timeout: timedelta | None = field(
+        default=None, metadata=_option(_duration_problem("timeout"), convert=_as_timedelta)
+    )
+    """How long one attempt may take, in seconds or as a timedelta; then it is asked to stop, and in the end stopped."""
+    max_age: timedelta | None = field(
+        default=None, metadata=_option(_duration_problem("max_age"), per_job=True, convert=_as_timedelta)
+    )
+    """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
+    transactional: bool = field(default=False, metadata=_option(_bool_problem("transactional")))
+    """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
+    """Former names: jobs enqueued under them run this task."""
+    unique: Unique | None = field(
+        default=None, metadata=_option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
+    )
+    """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
     delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
     cron: str | Cron | Sequence[str | Cron] | None = field(default=None, metadata=_option(_cron_problem))
@@ -110,7 +184,9 @@ class Task(_Task):
             value = getattr(self, option.name)
             if problem := option.metadata["problem_of"](value):
                 raise compat.InvalidTask(problem)
-            if isinstance(value, list | set):
+            if (convert := option.metadata["convert"]) is not None:
+                object.__setattr__(self, option.name, convert(value))
+            elif isinstance(value, list | set):
                 # A frozen dataclass with a list in it cannot be hashed.
                 object.__setattr__(self, option.name, _frozen(value))
         if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
@@ -119,6 +195,13 @@ class Task(_Task):
         if self.cron is not None:
             object.__setattr__(self, "cron", _crons(self.cron))
         super().__post_init__()
+        if self.transactional and self.is_async:
+            raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
+        if self.unique is not None:
+            if problem := self.unique.problem_with(self.func, self.takes_context):
+                raise compat.InvalidTask(problem)
+            if self.unique.debounce is not None and (self.run_after is not None or self.delay is not None):
+                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
         if self.cron:
             self._check_cron()
         registry.register(self)
@@ -195,10 +278,12 @@ class Task(_Task):
         backend: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return a copy with other settings: those of ``@task``, and ``run_after``, a time or a timedelta."""
-        _refuse_unknown("using()", options)
-        if "cron" in options or "timezone" in options:
-            raise TypeError("cron and timezone belong to the task: they are keywords of @task, not of using().")
+        """Return a copy with other settings for its jobs; ``run_after`` is a time or a timedelta.
+
+        Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
+        belongs to the task, as the worker knows it when it runs the job.
+        """
+        _refuse_unknown("using()", options, _PER_JOB_OPTIONS)
         changes: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -206,6 +291,9 @@ class Task(_Task):
             **options,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
+            # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
+            changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
         if isinstance(run_after, timedelta):
             changes.update(delay=run_after, run_after=None)
         elif run_after is not None:
@@ -275,7 +363,7 @@ class Task(_Task):
 
 _OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
 _STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "delay")
-_KEYWORDS = ("priority", "queue_name", "backend", "takes_context", *_STATIC_OPTIONS)
+_PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])
 
 
 @overload
@@ -289,6 +377,13 @@ def task(
     takes_context: bool = ...,
     max_attempts: int | None = ...,
     backoff: Backoff = ...,
+    retry_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    discard_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    timeout: float | timedelta | None = ...,
+    max_age: float | timedelta | None = ...,
+    transactional: bool = ...,
+    aliases: Sequence[str] = ...,
+    unique: Unique | bool | str | None = ...,
     cron: str | Cron | Sequence[str | Cron] | None = ...,
     timezone: str | None = ...,
 ) -> Callable[[Callable[..., Any]], Task]: ...
@@ -311,9 +406,11 @@ def task(
             "run_after cannot be defined statically with the @task decorator. "
             "Use .using(run_after=...) to set it dynamically."
         )
-    _refuse_unknown("@task", options)
-    if function is not None and not callable(function):
-        raise TypeError(f"@task takes a function or keywords, not {function!r}. Did you mean queue_name={function!r}?")
+    _refuse_unknown("@task", options, _STATIC_OPTIONS)
+    given: object = function
+    if given is not None and not callable(given):
+        hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
+        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(
@@ -329,11 +426,15 @@ def task(
     return wrapper if function is None else wrapper(function)
 
 
-def _refuse_unknown(where: str, options: Mapping[str, Any]) -> None:
-    if unknown := sorted(set(options) - set(_STATIC_OPTIONS)):
-        raise TypeError(
-            f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(sorted(_KEYWORDS))}."
-        )
+def _refuse_unknown(where: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    if unknown := sorted(set(options) - set(known)):
+        keywords = sorted({"priority", "queue_name", "backend", "takes_context", *known})
+        if where == "using()":
+            keywords = sorted({*keywords, "run_after"} - {"takes_context"})
+        hint = ""
+        if misplaced := sorted(set(unknown) & set(_STATIC_OPTIONS)):
+            hint = f" {', '.join(misplaced)} can only be given to @task: it is the task's, not a single job's."
+        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(keywords)}.{hint}")
 
 
 def _frozen(value: Any) -> Any:

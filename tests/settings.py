@@ -62,4 +62,14 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-TASKS = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "QUEUES": []}}
+TASKS = {
+    "default": {
+        "BACKEND": "djqueue.backends.PostgresBackend",
+        "QUEUES": [],
+        # A test of a worker without a database does not wait for ten minutes.
+        "OPTIONS": {
+            "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+            "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
+        },
+    }
+}

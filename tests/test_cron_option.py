@@ -155,5 +155,5 @@ def test_the_context_is_no_argument_of_an_entry() -> None:
 
 def test_using_takes_no_cron() -> None:
     for options in ({"cron": "@daily"}, {"timezone": "UTC"}):
-        with pytest.raises(TypeError, match=r"keywords of @task, not of using"):
+        with pytest.raises(TypeError, match=r"using\(\) does not know (cron|timezone)"):
             tasks.plain.using(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +18,12 @@ def test_the_example_project() -> None:
     for module in ("airportsdata", "fpdf", "httpx", "openpyxl", "PIL", "rich"):
         pytest.importorskip(module)
 
+    # pytest-django puts this suite's settings into the environment, where they win over the example's own.
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "example_project"],
         cwd=ROOT,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -7,7 +7,9 @@
     filters.py      state, queue, task, time
     jobs.py         live and finished jobs
     detail.py       one job: its page, with timeline.py (what happened when) and situation.py (why it does not run now)
+    steering.py     retry, cancel, discard and delete jobs, one or all that match
     queues.py       what waits where, and who serves it
+    pausing.py      pause and resume queues
     workers.py      who is alive
     cron.py         the crontab, the one thing here that can be written
     words.py        durations, times and JSON for people
@@ -18,8 +20,9 @@ shows what it found in the newest rows, and can be continued from there. And row
 nothing of a row is ever marked safe, and templates get strings made of it, never the values: they would call
 callables and follow attributes.
 
-Whoever may write a job decides what code runs: none can be added, changed or deleted here. An entry of the crontab can,
-with the permission for it, as far as it names a registered task.
+Jobs cannot be added or changed here by a form: whoever may write a job decides what code runs. What people may do to a
+job or a queue has a permission of its own each, goes through the engine's verbs after a page that asks, and is logged.
+An entry of the crontab can be written, with the permission for it, as far as it names a registered task.
 """
 
 from __future__ import annotations

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db import DEFAULT_DB_ALIAS, models, router
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.text import capfirst
 
 from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.conf import Options
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidOptions
+from djqueue.models import Job
 
 M = TypeVar("M", bound=models.Model)
 
@@ -30,7 +34,7 @@ else:
 
 
 class ReadOnlyAdmin(ModelAdmin[M]):
-    """Show rows to whoever has Django's view permission; let nobody write any.
+    """Show rows to whoever has Django's view permission; let nobody write any by a form.
 
     The engine writes rows, by statements that know about claims and wake-ups. A form would not, and a form for a
     task's name and arguments would let its user run any task.
@@ -55,6 +59,11 @@ class ReadOnlyAdmin(ModelAdmin[M]):
         # Django's own lets the change permission see too; here nobody can change anything, so it says nothing.
         return bool(request.user.has_perm(f"{self.opts.app_label}.view_{self.opts.model_name}"))
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        # Django would say "Select job to view".
+        title = capfirst(str(self.opts.verbose_name_plural))
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[M]:
         return super().get_queryset(request).using(database(self.model))
 
@@ -75,6 +84,14 @@ def backends() -> Iterator[tuple[PostgresBackend, Options]]:
             backend = compat.task_backends[alias]
             if isinstance(backend, PostgresBackend):
                 yield backend, backend.settings
+
+
+def engine() -> Engine:
+    """Return the engine of the database that is shown."""
+    alias = database(Job)
+    return next(
+        (backend.engine for backend, settings in backends() if settings.database == alias), PostgresEngine(alias)
+    )
 
 
 def list_url(site: admin.AdminSite, model: type[models.Model], **params: str) -> str:

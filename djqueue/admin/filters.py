@@ -90,12 +90,12 @@ class TimeFilter(admin.SimpleListFilter):
 
 
 class InsertedFilter(TimeFilter):
-    title = _("enqueued")
+    title = _("time enqueued")
     field = "inserted_at"
 
 
 class FinishedFilter(TimeFilter):
-    title = _("finished")
+    title = _("time finished")
     field = "finished_at"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -31,10 +32,11 @@ STATE_LABELS = {
 }
 
 _MAX_JSON_CHARACTERS = 100_000
+_MAX_LINE = 60
 
 
-def duration(delta: timedelta) -> str:
-    """Say a duration with two units at most. A negative one, of clocks that disagree, counts as none."""
+def duration(delta: timedelta, *, units: int = 2) -> str:
+    """Say a duration with two units at most, or with one. A negative one, of clocks that disagree, counts as none."""
     seconds = max(0.0, delta.total_seconds())
     if seconds < 0.9995:
         return gettext("%(number)d ms") % {"number": round(seconds * 1000)}
@@ -46,21 +48,26 @@ def duration(delta: timedelta) -> str:
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
         words = gettext("%(number)d min") % {"number": minutes}
-        return words + " " + gettext("%(number)d s") % {"number": rest} if rest and minutes < 10 else words
+        return (
+            words + " " + gettext("%(number)d s") % {"number": rest} if rest and minutes < 10 and units > 1 else words
+        )
     hours, minutes = divmod(minutes, 60)
     if hours < 24:
         words = gettext("%(number)d h") % {"number": hours}
-        return words + " " + gettext("%(number)d min") % {"number": minutes} if minutes else words
+        return words + " " + gettext("%(number)d min") % {"number": minutes} if minutes and units > 1 else words
     days, hours = divmod(hours, 24)
     words = ngettext("%(number)d day", "%(number)d days", days) % {"number": days}
-    return words + " " + gettext("%(number)d h") % {"number": hours} if hours and days < 10 else words
+    return words + " " + gettext("%(number)d h") % {"number": hours} if hours and days < 10 and units > 1 else words
 
 
 def ago(at: datetime | None, now: datetime) -> str:
     """Say how long ago it was, with the exact time as a tooltip."""
     if at is None or at == NEVER:
         return NOTHING
-    words = gettext("%(duration)s ago") % {"duration": duration(now - at)}
+    if (passed := now - at) < timedelta(seconds=1):
+        words = gettext("just now")
+    else:
+        words = gettext("%(duration)s ago") % {"duration": duration(passed, units=1)}
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), exact(at), words)
 
 
@@ -86,6 +93,13 @@ def badge(state: str, label: object) -> SafeString:
     return format_html('<span class="djq-badge djq-{}">{}</span>', state, label)
 
 
+def task_name(path: str) -> SafeString:
+    """Show a function's name before the module it lives in: columns are narrow and modules alike."""
+    module, _dot, name = path.rpartition(".")
+    parts = format_html_join(mark_safe("<wbr>"), "{}", ((part,) for part in re.split(r"(?<=\.)", module)))
+    return format_html('<span class="djq-task">{}</span> <span class="djq-module">{}</span>', name, parts)
+
+
 def state_badge(state: str) -> SafeString:
     try:
         known = JobState(state)
@@ -109,8 +123,10 @@ def short(worker: UUID) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Write a value as indented JSON text, cut where nobody would read on."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    """Write a value as JSON text, indented when it is long, and cut where nobody would read on."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > _MAX_LINE:
+        text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > _MAX_JSON_CHARACTERS:
         note = gettext("… cut here; %(count)s characters in all") % {"count": f"{len(text):,}"}
         text = f"{text[:_MAX_JSON_CHARACTERS]}\n{note}"

@@ -26,6 +26,8 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_display = ["name", "state", "hostname", "pid", "queue_names", "concurrency", "started", "last_beat"]
     ordering = ["hostname", "pid", "started_at", "id"]
     list_per_page = 200
+    # A small table: counting it costs nothing.
+    show_full_result_count = True
     search_fields = ["name", "hostname"]
     fields = [
         "id",

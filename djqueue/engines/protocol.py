@@ -10,31 +10,54 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
 from djqueue.records import (
+    LIVE_ONLY,
     Ack,
+    CancelRequest,
     ClaimedJob,
+    Found,
     Heartbeat,
     InsertedJob,
     Job,
+    JobFilter,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
+    QueueRules,
     Rescued,
-    Retried,
     Staged,
+    Steered,
+    UniqueRule,
     WorkerInfo,
+    WorkerStatus,
 )
+from djqueue.states import JobState
+
+STAGE = "!stage"
+"""What the stager marks while it sleeps. No queue can have this name."""
+STAGE_LOOK_SECONDS = 1.0
+"""How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
+SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
+"""Whoever stores a job that is due this soon wakes the stager."""
 
 
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
-        """Store the jobs and answer in the same order; for a duplicate, with the live job that holds its key.
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
+        """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
+
+        As if they were stored one after the other: the first of a key is stored, the last one's values win where the
+        rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
+        uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """
@@ -42,11 +65,75 @@ class Engine(Protocol):
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
 
-    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
-        """Make finished jobs available again and answer in the same order.
+    # Steering. Each verb takes some jobs at once, answers for each in the same order, and does nothing to a job whose
+    # state is none of ``only`` (if given), whatever it was when somebody looked at it. ``by`` and ``reason`` are kept.
+
+    def cancel(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as cancelled, and ask those that execute to end.
+
+        The request stands in the row, where ``cancel_requested`` finds it, and the listeners of workers are woken with
+        ``cancel:<id>``. A job with a request never runs again: an outcome or a rescue that would let it makes it
+        cancelled. One that completes is completed.
+        """
+
+    def retry(
+        self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
+    ) -> list[Steered]:
+        """Make jobs available that are finished or wait for a time.
 
         Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
         """
+
+    def discard(
+        self,
+        ids: Collection[int],
+        *,
+        by: str = "",
+        reason: str = "",
+        only: Collection[JobState] = (),
+        now: datetime | None = None,
+    ) -> list[Steered]:
+        """End jobs that wait as discarded."""
+
+    def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
+        """Delete jobs that wait or are finished."""
+
+    def find(
+        self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
+    ) -> list[int]:
+        """Return the next ids, in their order, above ``after`` and up to ``last``, which ``count`` tells."""
+
+    def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
+        """Count jobs, up to a limit."""
+
+    def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
+        """Let nothing of a queue be fetched any more; return False if it is paused already.
+
+        What executes goes on.
+        """
+
+    def resume(self, queue: str) -> bool:
+        """Let a paused queue go on; return False if it is not paused."""
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Open a transaction in which application writes and ``ack_here`` commit together."""
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
@@ -71,18 +158,26 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
-        Nothing for a worker that is not registered or is dead. Fewer than ``limit`` does not mean that there are no more.
+        Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
+        not mean that there are no more.
         """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
-        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was.
+        A retryable or scheduled job without a delay is available at once. The follow-up of a job that ended begins now,
+        or when the stager comes by. A job that somebody wants cancelled is cancelled instead of put back.
+        ``EngineRefused``: one of the outcomes cannot be stored, and none of the batch was.
         """
 
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available."""
+        """Make due jobs available, and follow-ups whose predecessor has ended."""
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -114,11 +209,27 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
-        ``reason`` is recorded with the spent attempt.
+        ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go.
+
+        ``place`` is what the step before returned; None begins a pass. A job without a rule stays, and so does a job that
+        somebody else has locked. ``queue``: leave those of all other queues.
+        """
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""

@@ -117,14 +117,15 @@ class Lifeline(Service):
             self._swept_term, self._swept_at = self._leader.term, now
 
     def _rescue(self, worker: UUID, ran: Mapping[int, int] | None, reason: str) -> Rescued:
-        requeued = discarded = 0
+        requeued = discarded = cancelled = 0
         while True:
             part = self._engine.rescue([worker], ran=ran, reason=reason, limit=BATCH_LIMIT)
             requeued += part.requeued
             discarded += part.discarded
+            cancelled += part.cancelled
             if part.count < BATCH_LIMIT:
                 break
-        total = Rescued(requeued, discarded)
+        total = Rescued(requeued, discarded, cancelled=cancelled)
         self._note(worker, total)
         return total
 
@@ -137,4 +138,5 @@ class Lifeline(Service):
                 worker=worker,
                 requeued=rescued.requeued,
                 discarded=rescued.discarded,
+                cancelled=rescued.cancelled,
             )

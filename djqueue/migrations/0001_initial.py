@@ -355,6 +355,16 @@ class Migration(migrations.Migration):
                         name="djqueue_job_state",
                     ),
                     models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("ready_at__isnull", False), ("state__in", ["available", "executing"])),
+                            models.Q(
+                                ("ready_at__isnull", True), ("state__in", ["scheduled", "retryable", "suspended"])
+                            ),
+                            _connector="OR",
+                        ),
+                        name="djqueue_job_ready",
+                    ),
+                    models.CheckConstraint(
                         condition=models.Q(("priority__range", (-100, 100))), name="djqueue_job_priority"
                     ),
                     models.UniqueConstraint(

@@ -47,6 +47,15 @@ class Acker(Service):
         """Write this outcome soon; ``place`` is where its claim stands in the claim block."""
         self._queue.put((ack, place))
 
+    def settle_elsewhere(self, place: int, *, accepted: bool) -> None:
+        """Note an outcome that a task's own transaction has stored, or that was refused there; from any thread."""
+        self._claims.release(place)
+        if accepted:
+            self.accepted += 1
+        else:
+            self.stale += 1
+        self._on_flushed()
+
     def wake(self) -> None:
         self._queue.put(None)
 

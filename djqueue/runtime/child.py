@@ -56,6 +56,8 @@ def main(config: dict[str, Any]) -> None:
         lanes=tuple(LaneSpec(queues=tuple(queues), slots=slots) for queues, slots in config["lanes"]),
         drain=config["drain"],
         max_jobs=config["max_jobs"],
+        max_rss_mebibytes=config["max_rss_mebibytes"],
+        max_age_seconds=config["max_age_seconds"],
     )
     backend: Any = task_backends[spec.backend]
     control = socket.socket(fileno=config["control_fd"])

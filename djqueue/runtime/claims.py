@@ -1,8 +1,10 @@
 """The claim block: what a worker process holds, in memory that its supervisor can read after its death.
 
-Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), then one entry per claim:
-flag (uint8: 0 free, 1 claimed, 2 begun), job id (int64), claim (int64). Each field has one writer at a time, and the
-supervisor reads the entries only when the worker is dead.
+Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), ``peak`` (int64, how many
+entries were ever used, so that nobody looks at the rest), then one entry per claim:
+flag (uint8: 0 free, 1 claimed, 2 begun), job id (int64), claim (int64), deadline (float64, monotonic; 0: none). Each
+field has one writer at a time. The supervisor reads the entries when the worker is dead, and the deadlines while it lives: a task
+that holds the interpreter can be ended by nobody else.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import os
 import struct
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Self
 
 CAPACITY = 16_384
-_ENTRY = struct.Struct("=Bqq")
+_ENTRY = struct.Struct("=Bqqd")
+_DEADLINE = struct.Struct("=d")
+_DEADLINE_OFFSET = 17
 _BEAT = struct.Struct("=d")
-_SIZE = _BEAT.size + CAPACITY * _ENTRY.size
+_PEAK = struct.Struct("=q")
+_HEAD = _BEAT.size + _PEAK.size
+_SIZE = _HEAD + CAPACITY * _ENTRY.size
 _FREE, _CLAIMED, _BEGUN = 0, 1, 2
 
 
@@ -26,6 +33,7 @@ class ClaimBlock:
         self.fd = fd
         self._memory = mmap.mmap(fd, _SIZE)
         self._free = list(range(CAPACITY - 1, -1, -1))
+        self._peak = 0
 
     @classmethod
     def create(cls) -> Self:
@@ -41,16 +49,22 @@ class ClaimBlock:
     def hold(self, job_id: int, claim: int) -> int:
         """Note a claim; return its place."""
         place = self._free.pop()
-        _ENTRY.pack_into(self._memory, _BEAT.size + place * _ENTRY.size, _CLAIMED, job_id, claim)
+        if place >= self._peak:
+            self._peak = place + 1
+            _PEAK.pack_into(self._memory, _BEAT.size, self._peak)
+        _ENTRY.pack_into(self._memory, _HEAD + place * _ENTRY.size, _CLAIMED, job_id, claim, 0.0)
         return place
 
-    def begin(self, place: int) -> None:
-        """Note that the function of this claim is being called."""
-        self._memory[_BEAT.size + place * _ENTRY.size] = _BEGUN
+    def begin(self, place: int, deadline: float | None) -> None:
+        """Note that the function of this claim is being called, and by when it has to end."""
+        offset = _HEAD + place * _ENTRY.size
+        if deadline is not None:
+            _DEADLINE.pack_into(self._memory, offset + _DEADLINE_OFFSET, deadline)
+        self._memory[offset] = _BEGUN
 
     def release(self, place: int) -> None:
         """Forget a claim whose outcome is stored."""
-        self._memory[_BEAT.size + place * _ENTRY.size] = _FREE
+        self._memory[_HEAD + place * _ENTRY.size] = _FREE
         self._free.append(place)
 
     @property
@@ -72,8 +86,20 @@ class ClaimBlock:
 
     def begun(self) -> dict[int, int]:
         """Return job id → claim of what began and has no stored outcome that the worker knew of."""
-        entries = _ENTRY.iter_unpack(self._memory[_BEAT.size :])
-        return {job_id: claim for flag, job_id, claim in entries if flag == _BEGUN}
+        return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag == _BEGUN}
+
+    def overdue(self, grace_seconds: float) -> dict[int, int]:
+        """Return job id → claim of what should have ended this long ago."""
+        limit = time.monotonic() - grace_seconds
+        return {
+            job_id: claim
+            for flag, job_id, claim, deadline in self._entries()
+            if flag == _BEGUN and 0 < deadline < limit
+        }
+
+    def _entries(self) -> Iterator[tuple[int, int, int, float]]:
+        [peak] = _PEAK.unpack_from(self._memory, _BEAT.size)
+        return _ENTRY.iter_unpack(self._memory[_HEAD : _HEAD + peak * _ENTRY.size])
 
     def close(self) -> None:
         self._memory.close()

@@ -8,8 +8,16 @@ nobody knows what it left behind.
 
 from __future__ import annotations
 
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
 from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 
 def settle(*, is_clean: bool) -> None:
@@ -33,6 +41,74 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
     connection.savepoint_ids = []
     connection.run_on_commit = []
     connection.close()
+
+
+@contextmanager
+def limit_statements(deadline: float | None) -> Iterator[None]:
+    """End every SQL statement of this thread at the deadline (``time.monotonic()``; None: no limit)."""
+    if deadline is None:
+        yield
+        return
+    limit = _StatementLimit(deadline)
+    _active.limit = limit
+    for connection in connections.all(initialized_only=True):
+        connection.execute_wrappers.append(limit)
+    try:
+        yield
+    finally:
+        _active.limit = None
+        for connection in connections.all(initialized_only=True):
+            if limit in connection.execute_wrappers:
+                connection.execute_wrappers.remove(limit)
+            if connection.alias in limit.told:
+                limit.forget(connection)
+
+
+class _StatementLimit:
+    """An execute wrapper that tells PostgreSQL how much time is left: once, and again when half of it has gone."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.told: dict[str, float] = {}
+
+    def __call__(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        connection = context["connection"]
+        if connection.vendor == "postgresql":
+            left = max(0.001, self.deadline - time.monotonic())
+            if left < self.told.get(connection.alias, math.inf) / 2:
+                self.told[connection.alias] = left
+                self._set(connection, str(int(left * 1000) or 1))
+        return execute(sql, params, many, context)
+
+    def forget(self, connection: BaseDatabaseWrapper) -> None:
+        """Take the limit from a connection that outlives the job."""
+        if connection.connection is not None:
+            self._set(connection, "DEFAULT")
+
+    @staticmethod
+    def _set(connection: BaseDatabaseWrapper, value: str) -> None:
+        # Not through Django's cursor, which would call the wrapper again. In a failed transaction the statement fails
+        # too, and so will the one that follows it.
+        with suppress(Exception), connection.connection.cursor() as cursor:
+            cursor.execute(f"SET statement_timeout = {value}")
+
+
+class _Active(threading.local):
+    limit: _StatementLimit | None = None
+
+
+_active = _Active()
+
+
+def _limit_new_connection(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    limit = _active.limit
+    if limit is not None and limit not in connection.execute_wrappers:
+        connection.execute_wrappers.append(limit)
+    elif limit is not None:
+        limit.told.pop(connection.alias, None)  # connected anew: nobody told it yet
+
+
+connection_created.connect(_limit_new_connection)
 
 
 def release() -> None:

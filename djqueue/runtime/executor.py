@@ -8,41 +8,65 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from django.db import DatabaseError, InterfaceError
 
+from djqueue import carriers, telemetry
 from djqueue.encoding import encode_error, encode_result
-from djqueue.records import Ack
+from djqueue.engines.protocol import Engine
+from djqueue.exceptions import EngineUnavailable
+from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime import django_connections
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import outcome_of
+from djqueue.runtime.runs import Run
+from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
+
+
+class _StaleClaim(Exception):
+    """The job is no longer ours; roll back."""
 
 
 class Executor:
     """Threads for sync jobs, one event loop for async ones."""
 
     def __init__(
-        self, worker: UUID, acker: Acker, claims: ClaimBlock, observers: Observers, *, max_result_bytes: int
+        self,
+        worker: UUID,
+        engine: Engine,
+        acker: Acker,
+        claims: ClaimBlock,
+        observers: Observers,
+        *,
+        max_result_bytes: int,
+        on_stuck: Callable[[Run], None],
     ) -> None:
+        """``on_stuck`` is called for a run that its timeout could not end."""
         self._worker = worker
+        self._engine = engine
         self._acker = acker
         self._claims = claims
         self._observers = observers
         self._max_result_bytes = max_result_bytes
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
-        self._async_tasks: set[asyncio.Task[None]] = set()
-        self.running: dict[int, Execution] = {}
+        self.running: dict[int, Run] = {}
         """What runs at this moment, by its place in the claim block."""
+        self.timekeeper = Timekeeper(
+            is_running=lambda run: self.running.get(run.execution.place) is run, on_stuck=on_stuck
+        )
 
     # Sync
 
@@ -60,24 +84,86 @@ class Executor:
             django_connections.close_all()
 
     def _execute(self, execution: Execution) -> float:
-        _, task, _, place, _ = execution
-        self._claims.begin(place)
-        self.running[place] = execution
-        started = time.monotonic()
+        run = self._begin(execution)
+        if run is None:
+            return 0.0
+        job, task = execution.job, execution.task
+        if task.transactional:
+            self._execute_transactional(run)
+            django_connections.settle(is_clean=True)
+            return time.monotonic() - run.started
+        is_clean = False
         try:
-            args, kwargs = self._arguments(execution)
+            args, kwargs = self._arguments(run)
             if self._observers.want_start:
                 self._observers.started(execution)
-            # A context of its own, so that nothing a task leaves in a context variable reaches the next job.
-            value = copy_context().run(task.func, *args, **kwargs)
+            if run.deadline is not None or "context" in job.meta:
+                value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+            else:
+                # A context of its own, so that nothing a task leaves in a context variable reaches the next job.
+                value = copy_context().run(task.func, *args, **kwargs)
             result = encode_result(value, self._max_result_bytes) if value is not None else None
         except BaseException as error:
-            self._fail(execution, started, error)
-            django_connections.settle(is_clean=False)
+            self._fail(run, error)
         else:
-            self._succeed(execution, started, result)
-            django_connections.settle(is_clean=True)
-        return time.monotonic() - started
+            is_clean = True
+            self._succeed(run, result)
+        django_connections.settle(is_clean=is_clean)
+        return time.monotonic() - run.started
+
+    @staticmethod
+    def _call_with_surroundings(run: Run, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        with carriers.restored(run.execution.job.meta), django_connections.limit_statements(run.deadline):
+            return run.execution.task.func(*args, **kwargs)
+
+    def _execute_transactional(self, run: Run) -> None:
+        """Commit what the task writes and its completion together.
+
+        The ack is the last statement of the task's own transaction. When it is refused, the job belongs to somebody
+        else by now, and everything is rolled back. When the commit fails, nobody knows what became of it until the
+        store is asked.
+        """
+        job = run.execution.job
+        is_acknowledged = False
+        try:
+            with self._engine.transaction():
+                args, kwargs = self._arguments(run)
+                if self._observers.want_start:
+                    self._observers.started(run.execution)
+                value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+                result = encode_result(value, self._max_result_bytes) if value is not None else None
+                ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
+                if not self._engine.ack_here(ack):
+                    raise _StaleClaim
+                is_acknowledged = True
+        except _StaleClaim:
+            self.running.pop(run.execution.place, None)
+            telemetry.emit("djqueue.ack.stale", logging.WARNING, job=job.id, claim=job.claim, state="completed")
+            self._acker.settle_elsewhere(run.execution.place, accepted=False)
+            return
+        except BaseException as error:
+            if not (is_acknowledged and self._was_committed(job)):
+                self._fail(run, error)
+                return
+            # A callback of transaction.on_commit failed, or the answer to the commit was lost on its way.
+            telemetry.emit("djqueue.job.after_commit", logging.ERROR, exc_info=error, job=job.id, task=job.task)
+        if self.running.pop(run.execution.place, None) is not None:
+            self._acker.settle_elsewhere(run.execution.place, accepted=True)
+            if self._observers.want_finish(None):
+                self._observers.finished(run.execution, ack, None)
+
+    def _was_committed(self, job: ClaimedJob) -> bool:
+        """Ask the store, for as long as it takes, whether the job was completed under this claim."""
+        pause = 0.1
+        while True:
+            django_connections.close_all()
+            try:
+                stored = self._engine.get(job.id)
+            except (EngineUnavailable, DatabaseError, InterfaceError):
+                time.sleep(pause)
+                pause = min(pause * 2, 5.0)
+            else:
+                return stored is not None and stored.claim == job.claim and stored.state is JobState.COMPLETED
 
     # Async
 
@@ -101,80 +187,107 @@ class Executor:
     def _create_tasks(self, lane: Lane, executions: list[Execution]) -> None:
         assert self._loop is not None
         for execution in executions:
-            task = self._loop.create_task(self._execute_async(lane, execution))
-            self._async_tasks.add(task)
-            task.add_done_callback(self._async_tasks.discard)
+            run = self._begin(execution)
+            if run is None:
+                self._create_tasks(lane, lane.finish_async(0.0))
+            else:
+                run.future = self._loop.create_task(self._execute_async(lane, run))
 
-    async def _execute_async(self, lane: Lane, execution: Execution) -> None:
-        _, task, _, place, _ = execution
-        self._claims.begin(place)
-        self.running[place] = execution
-        started = time.monotonic()
+    async def _execute_async(self, lane: Lane, run: Run) -> None:
+        execution = run.execution
         try:
             # Sync code that the task awaits gets a thread of its own, as in a request under ASGI, and with it
             # connections that no other job shares.
             async with ThreadSensitiveContext() as context:
                 try:
-                    args, kwargs = self._arguments(execution)
+                    args, kwargs = self._arguments(run)
                     if self._observers.want_start:
                         await sync_to_async(self._observers.started)(execution)
-                    value = await task.func(*args, **kwargs)
+                    with carriers.restored(execution.job.meta):
+                        value = await execution.task.func(*args, **kwargs)
                     result = encode_result(value, self._max_result_bytes) if value is not None else None
                 finally:
                     if context in SyncToAsync.context_to_thread_executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
-            self._fail(execution, started, error)
+            self._fail(run, error)
         else:
-            self._succeed(execution, started, result)
-        self._create_tasks(lane, lane.finish_async(time.monotonic() - started))
+            self._succeed(run, result)
+        self._create_tasks(lane, lane.finish_async(time.monotonic() - run.started))
 
     # Both
 
-    def _arguments(self, execution: Execution) -> tuple[list[Any], dict[str, Any]]:
-        job, task = execution.job, execution.task
+    def _begin(self, execution: Execution) -> Run | None:
+        """Note that the function is about to be called; None if its time is over."""
+        run = Run(execution)
+        job = execution.job
+        if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
+            self._expire(run)
+            return None
+        self._claims.begin(execution.place, run.deadline)
+        self.running[execution.place] = run
+        if run.deadline is not None:
+            self.timekeeper.watch(run)
+        return run
+
+    def _expire(self, run: Run) -> None:
+        job = run.execution.job
+        error = TimeoutError(f"It had not begun by {job.expires_at}, when it expired.")
+        entry = encode_error(error, attempt=job.attempt, worker=self._worker)
+        ack = Ack(job.id, job.claim, JobState.CANCELLED, None, time.monotonic(), None, entry, is_spent=False)
+        self._acker.put(ack, run.execution.place)
+        if self._observers.want_finish(error):
+            self._observers.finished(run.execution, ack, error)
+
+    def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
+        job, task = run.execution.job, run.execution.task
         args = json.loads(job.args) if job.args != "[]" else []
         kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise TypeError("The stored arguments are not a list and an object; somebody edited the row.")
         if task.takes_context:
-            args.insert(0, self._observers.context(execution))
+            args.insert(0, self._observers.context(run.execution, run.cancelled, run.deadline_at))
         return args, kwargs
 
-    def _succeed(self, execution: Execution, started: float, result: str | None) -> None:
-        job = execution.job
-        finished = time.monotonic()
-        self._finish(execution, Ack(job.id, job.claim, JobState.COMPLETED, started, finished, result), None)
+    def _succeed(self, run: Run, result: str | None) -> None:
+        job = run.execution.job
+        ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
+        self._finish(run, ack, None)
 
-    def _fail(self, execution: Execution, started: float, error: BaseException) -> None:
-        job, task = execution.job, execution.task
-        finished = time.monotonic()
-        outcome = outcome_of(error, job, task)
+    def _fail(self, run: Run, error: BaseException) -> None:
+        ack, error = self.failure(run, error)
+        self._finish(run, ack, error if ack.error is not None else None)
+
+    def failure(self, run: Run, error: BaseException) -> tuple[Ack, BaseException]:
+        """Return the ack of a run that raised, and the error as it is judged."""
+        job = run.execution.job
+        error = run.judge(error)
+        outcome = outcome_of(error, job, run.execution.task)
         entry = encode_error(error, attempt=job.attempt, worker=self._worker) if outcome.is_error else None
-        self._finish(
-            execution,
+        return (
             Ack(
                 job.id,
                 job.claim,
                 outcome.state,
-                started,
-                finished,
+                run.started,
+                time.monotonic(),
                 None,
                 entry,
                 outcome.delay,
                 outcome.is_spent,
             ),
-            error if outcome.is_error else None,
+            error,
         )
 
-    def _finish(self, execution: Execution, ack: Ack, error: BaseException | None) -> None:
-        # The outcome is decided. Whoever listens may fail, but changes nothing.
-        if self.running.pop(execution.place, None) is None:
+    def _finish(self, run: Run, ack: Ack, error: BaseException | None) -> None:
+        place = run.execution.place
+        if self.running.pop(place, None) is None:
             return  # given back while it ran; somebody else owns the job now
-        self._acker.put(ack, execution.place)
+        self._acker.put(ack, place)
+        # The outcome is decided. Whoever listens may fail, but changes nothing.
         if self._observers.want_finish(error):
-            self._observers.finished(execution, ack, error)
+            self._observers.finished(run.execution, ack, error)
 
     def disown(self, place: int) -> None:
         """Drop the outcome of what runs here, should there ever be one: the claim is given back."""
@@ -182,6 +295,7 @@ class Executor:
 
     def close(self) -> None:
         """End the event loop; jobs on it that still run are cancelled."""
+        self.timekeeper.stop()
         loop = self._loop
         if loop is not None and loop.is_running():
             loop.call_soon_threadsafe(loop.stop)

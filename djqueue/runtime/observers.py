@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from djqueue import compat, telemetry
+from djqueue.cancellation import Cancelled
+from djqueue.exceptions import Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.lanes import Execution
@@ -38,9 +40,9 @@ class Observers:
     def want_finish(self, error: BaseException | None) -> bool:
         return self._signals_finish or telemetry.is_heard(logging.INFO if error is None else logging.WARNING)
 
-    def context(self, execution: Execution) -> TaskContext:
+    def context(self, execution: Execution, cancelled: Cancelled, deadline: datetime | None) -> TaskContext:
         """Make what a task with ``takes_context=True`` gets."""
-        return TaskContext(task_result=self._result(execution))
+        return TaskContext(task_result=self._result(execution), cancelled=cancelled, deadline=deadline)
 
     def started(self, execution: Execution) -> None:
         """The function is about to be called."""
@@ -75,7 +77,7 @@ class Observers:
         telemetry.emit(
             "djqueue.job.stop",
             level,
-            exc_info=error,
+            exc_info=None if isinstance(error, Steering) else error,  # meant, not suffered
             job=job.id,
             task=job.task,
             queue=job.queue,

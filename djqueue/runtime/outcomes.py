@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from djqueue.backoff import delay_seconds
-from djqueue.exceptions import Cancel, Discard, Retry, Snooze
+from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
 from djqueue.records import ClaimedJob
 from djqueue.states import JobState
 from djqueue.tasks import Task
@@ -26,15 +26,24 @@ def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     """Decide by the exception's type, the attempts that are left and the task's backoff."""
     match error:
         case Snooze():
-            return Outcome(JobState.SCHEDULED, max(0.0, error.delay.total_seconds()), is_spent=False, is_error=False)
+            return Outcome(JobState.SCHEDULED, delay_seconds(error.delay, job.attempt), is_spent=False, is_error=False)
         case Cancel():
             return Outcome(JobState.CANCELLED)
         case Discard():
             return Outcome(JobState.DISCARDED)
+    if not isinstance(error, Retry | TaskTimeout) and not _is_retryable(error, task):
+        return Outcome(JobState.DISCARDED)
     if job.attempt >= job.max_attempts:
         return Outcome(JobState.DISCARDED)
     if isinstance(error, Retry) and error.delay is not None:
-        delay = max(0.0, error.delay.total_seconds())
+        delay = delay_seconds(error.delay, job.attempt, error)
     else:
         delay = delay_seconds(task.backoff, job.attempt, error)
     return Outcome(JobState.RETRYABLE if delay > 0 else JobState.AVAILABLE, delay)
+
+
+def _is_retryable(error: BaseException, task: Task) -> bool:
+    if isinstance(error, task.discard_on):
+        return False
+    # SystemExit, CancelledError and the like say nothing about the task's work: they are retried unless it rules.
+    return isinstance(error, task.retry_on) or (task.retry_on == (Exception,) and not isinstance(error, Exception))

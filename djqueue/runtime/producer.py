@@ -7,16 +7,19 @@ free, or the poll interval has passed.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from djqueue import registry, telemetry
+from djqueue.encoding import storable
 from djqueue.engines.protocol import Listener, WorkerEngine
 from djqueue.exceptions import UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
 from djqueue.service import Service
@@ -40,6 +43,7 @@ class Producer(Service):
         lanes: Sequence[Lane],
         acker: Acker,
         claims: ClaimBlock,
+        canceller: Canceller,
         *,
         poll_interval_seconds: float,
         max_jobs: int | None = None,
@@ -54,6 +58,7 @@ class Producer(Service):
         self._lanes = lanes
         self._acker = acker
         self._claims = claims
+        self._canceller = canceller
         self._poll_interval = poll_interval_seconds
         self._remaining = max_jobs
         self._drain = drain
@@ -68,6 +73,7 @@ class Producer(Service):
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
         self._hand_back_stranded()
+        self._canceller.heed()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
             self._listener.wait(self._poll_interval)
             return 0
@@ -131,7 +137,10 @@ class Producer(Service):
                 task = registry.find(job.task)
             except UnknownTask as error:
                 telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=str(error))
-                self._acker.put(Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False), place)
+                # Back with a visible reason and its attempt, until a worker knows it; others wait behind nothing.
+                note = json.dumps({"parked": storable(error, 500)})
+                ack = Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
+                self._acker.put(ack, place)
             else:
                 executions.append(Execution(job, task, task.is_async, place, now))
         if self._remaining is not None:
@@ -167,6 +176,7 @@ class Producer(Service):
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
+        self._canceller.heed(woken)
         return bool(woken)
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:

@@ -19,6 +19,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
+from djqueue.maintenance.pruner import Pruner
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.maintenance.stager import Stager
 from djqueue.records import WorkerInfo
@@ -26,7 +27,7 @@ from djqueue.runtime import child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.signals import SignalPipe
-from djqueue.runtime.worker import ABORT, EXIT_DONE, GO, STOP, LaneSpec
+from djqueue.runtime.worker import ABORT, EXIT_DONE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
 
 TICK_SECONDS = 1.0
@@ -38,7 +39,10 @@ _MOST_FAILED_STARTS = 3
 _STALLED_SECONDS = 60.0
 """After so long without a look at the crontab it is said to stand still."""
 
-EXIT_OK, EXIT_CANNOT_START = 0, 1
+OVERDUE_SECONDS = 40.0
+"""So long after a task's timeout its worker has had every chance to end it: the process is killed."""
+
+EXIT_OK, EXIT_CANNOT_START, EXIT_NO_STORE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class SupervisorSpec:
     """Enqueue the jobs of the crontab while it leads."""
     database: str = "default"
     max_jobs: int | None = None
+    max_rss_mebibytes: int | None = None
+    max_age_seconds: float | None = None
     verbosity: int = 1
 
 
@@ -68,6 +74,8 @@ class Child:
     is_ready: bool = False
     is_announced: bool = False
     is_working: bool = False
+    overdue: dict[int, int] = field(default_factory=dict)
+    """Job id → claim of what it was killed for."""
 
 
 class Supervisor:
@@ -82,6 +90,9 @@ class Supervisor:
         self._children: list[Child | None] = [None] * spec.processes
         self._spawn_after = [0.0] * spec.processes
         self._failures = [0] * spec.processes
+        self._retiring: list[Child] = []
+        """Workers with a task that cannot be stopped; each has a successor in its place already."""
+        self._exit_code = EXIT_OK
         self._is_stopping = False
         self._stop_requests = 0
         self._kill_after: float | None = None
@@ -89,7 +100,8 @@ class Supervisor:
         self._register = engine.open_worker()
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
         self._leader = Leader(engine.open_worker(), uuid4())
-        self._stager = Stager(engine.open_worker(), is_leader=lambda: self._leader.is_leader)
+        self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
+        self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
         self._scheduler = (
             Scheduler(engine.open_cron(), database=spec.database, is_leader=lambda: self._leader.is_leader)
@@ -102,7 +114,7 @@ class Supervisor:
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, self._leader, self._stager, self._lifeline]
+            services: list[Service] = [self._heart, self._leader, self._stager, self._pruner, self._lifeline]
             if self._scheduler is not None:
                 services.append(self._scheduler)
             for service in services:
@@ -128,17 +140,38 @@ class Supervisor:
                 return EXIT_CANNOT_START
             if not self._is_stopping:
                 self._spawn_missing()
-            living = [child for child in self._children if child is not None]
+            living = self._living()
             if not living and not self._lifeline.has_reports and (self._is_stopping or self._is_drained()):
-                return EXIT_OK
+                return self._exit_code
             for one in living:
                 self._advance(one)
+                self._end_overdue(one)
+            self._give_up_on_store()
             self._obey_stop_requests()
             self._watch_scheduler()
-            ready = signals.wait([one.control for one in living if not one.is_ready], self._pause())
+            ready = signals.wait([one.control for one in living], self._pause())
             for one in living:
                 if one.control in ready:
-                    one.is_ready = one.control.recv(1) == child.READY
+                    self._hear(one)
+
+    def _living(self) -> list[Child]:
+        return [*filter(None, self._children), *self._retiring]
+
+    def _hear(self, one: Child) -> None:
+        try:
+            message = one.control.recv(1)
+        except ConnectionError:
+            message = b""
+        if message == child.READY:
+            one.is_ready = True
+        elif message == RETIRE and one in self._children:
+            self._children[self._children.index(one)] = None
+            self._retiring.append(one)
+            self._heart.set_draining(one.id)
+        elif not message:
+            # The end of the stream comes a moment before waitpid knows.
+            with suppress(subprocess.TimeoutExpired):
+                one.process.wait(0.2)
 
     # Starting
 
@@ -159,6 +192,8 @@ class Supervisor:
             "lanes": [[list(lane.queues), lane.slots] for lane in self._spec.lanes],
             "drain": self._spec.drain,
             "max_jobs": self._spec.max_jobs,
+            "max_rss_mebibytes": self._spec.max_rss_mebibytes,
+            "max_age_seconds": self._spec.max_age_seconds,
             "verbosity": self._spec.verbosity,
             "control_fd": theirs.fileno(),
             "claims_fd": claims.fd,
@@ -205,34 +240,66 @@ class Supervisor:
         for place, one in enumerate(self._children):
             if one is not None and (code := one.process.poll()) is not None:
                 self._children[place] = None
-                self._bury(one, code, place)
+                self._plan_successor(one, code, place)
+                self._bury(one, code)
+        for one in list(self._retiring):
+            if (code := one.process.poll()) is not None:
+                self._retiring.remove(one)
+                self._bury(one, code)
 
-    def _bury(self, one: Child, code: int, place: int) -> None:
+    def _plan_successor(self, one: Child, code: int, place: int) -> None:
+        lived = time.monotonic() - one.started
+        if code == EXIT_DONE and one.is_ready:
+            self._failures[place] = 0
+            if self._spec.drain:
+                self._spawn_after[place] = float("inf")
+            return
+        if not one.is_working:
+            self._failed_starts += 1
+        self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
+        # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
+        pause = 0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
+        self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
+
+    def _bury(self, one: Child, code: int) -> None:
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
         if code == EXIT_DONE and one.is_ready:
             telemetry.emit("djqueue.worker.stop", worker=one.name, lived_seconds=lived)
-            self._failures[place] = 0
             if one.is_announced:
                 self._forget(one)
-            if self._spec.drain:
-                self._spawn_after[place] = float("inf")
         else:
             reason = _reason(code)
             telemetry.emit("djqueue.worker.lost", logging.ERROR, worker=one.name, reason=reason, lived_seconds=lived)
-            if not one.is_working:
-                self._failed_starts += 1
             if one.is_announced:
-                self._lifeline.report(Lost(one.id, one.claims.begun(), f"The worker process {reason}."))
-            self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
-            # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
-            pause = (
-                0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
-            )
-            self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
+                self._lifeline.report(self._lost(one, reason))
         one.control.close()
         one.claims.close()
+
+    @staticmethod
+    def _lost(one: Child, reason: str) -> Lost:
+        if one.overdue:
+            # Its neighbours are innocent: they go back unspent.
+            return Lost(
+                one.id, one.overdue, "The task ran longer than its timeout, and only killing its process ended it."
+            )
+        return Lost(one.id, one.claims.begun(), f"The worker process {reason}.")
+
+    def _end_overdue(self, one: Child) -> None:
+        """Kill a worker that does not end a task by itself: a task that holds the interpreter stops every thread there."""
+        if not one.overdue and (overdue := one.claims.overdue(OVERDUE_SECONDS)):
+            one.overdue = overdue
+            telemetry.emit("djqueue.worker.overdue", logging.ERROR, worker=one.name, jobs=list(overdue))
+            one.process.kill()
+
+    def _give_up_on_store(self) -> None:
+        """After too long without a database, end with an error, so that whoever watches us can act."""
+        limit = self._options.give_up_after_seconds
+        if self._heart.failures and not self._is_stopping and time.monotonic() - self._heart.last_success > limit:
+            telemetry.emit("djqueue.supervisor.gave_up", logging.CRITICAL, seconds_without_store=limit)
+            self._exit_code = EXIT_NO_STORE
+            self._stop_requests += 1
 
     def _forget(self, one: Child) -> None:
         # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
@@ -244,8 +311,8 @@ class Supervisor:
 
     def _on_declared_dead(self, worker: UUID) -> None:
         """The store says that a child of ours is dead for ever; called by the heart's thread."""
-        for one in self._children:
-            if one is not None and one.id == worker and worker not in self._declared_dead:
+        for one in self._living():
+            if one.id == worker and worker not in self._declared_dead:
                 self._declared_dead.add(worker)
                 telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name)
                 # Its claims belong to others by now: nothing it does may count any more.
@@ -269,23 +336,24 @@ class Supervisor:
     def _obey_stop_requests(self) -> None:
         if self._stop_requests and not self._is_stopping:
             self._is_stopping = True
-            telemetry.emit("djqueue.supervisor.stopping", workers=sum(one is not None for one in self._children))
+            telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
             self._leader.stop()
             self._stager.stop()
+            self._pruner.stop()
             if self._scheduler is not None:
                 self._scheduler.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
-            for one in filter(None, self._children):
+            for one in self._living():
                 self._heart.set_draining(one.id)
                 self._send(one, STOP)
         if self._stop_requests >= 2:
-            for one in filter(None, self._children):
+            for one in self._living():
                 self._send(one, ABORT)
         if self._kill_after is not None and time.monotonic() > self._kill_after:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        for one in filter(None, self._children):
+        for one in self._living():
             one.process.kill()
 
     def _pause(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import select
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,23 +17,32 @@ from uuid import UUID
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
+from djqueue.exceptions import TaskTimeout
 from djqueue.records import Ack
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.producer import Producer
+from djqueue.runtime.runs import Run
 from djqueue.service import Service
 from djqueue.states import JobState
 
 GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""
+RETIRE = b"x"
+"""What a worker sends: a task cannot be stopped, start another worker in my place."""
 EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
 """Nothing left behind; declared dead or aborted (leaves claims to rescue); a part died."""
 
 _ABORT_FLUSH_SECONDS = 5.0
+_RETIRE_SECONDS = 30.0
+"""How long a worker with a task that cannot be stopped waits for the others to end."""
+_STUCK_RETRY_SECONDS = 1.0
+"""A task that could not be stopped is not started again before its process has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,8 @@ class WorkerSpec:
     lanes: tuple[LaneSpec, ...]
     drain: bool = False
     max_jobs: int | None = None
+    max_rss_mebibytes: int | None = None
+    max_age_seconds: float | None = None
 
 
 class Worker:
@@ -72,14 +85,24 @@ class Worker:
         self._claims = claims
         self._shutdown_timeout = options.shutdown_timeout_seconds
         self._engine = engine
+        self._started = time.monotonic()
         self._is_finished = False
+        self._is_retiring = False
         self._is_orphan = False
         self._heart: Heart | None = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
         self._acker = Acker(engine.open_worker(), claims, on_flushed=self._on_flushed)
         observers = Observers(spec.id, spec.backend, backend_class)
-        self._executor = Executor(spec.id, self._acker, claims, observers, max_result_bytes=options.max_result_bytes)
+        self._executor = Executor(
+            spec.id,
+            engine,
+            self._acker,
+            claims,
+            observers,
+            max_result_bytes=options.max_result_bytes,
+            on_stuck=self._on_stuck,
+        )
         self._lanes = [
             Lane(
                 lane.queues,
@@ -89,13 +112,15 @@ class Worker:
             )
             for lane in spec.lanes
         ]
+        fetching = engine.open_worker()
         self._producer = Producer(
             spec.id,
-            engine.open_worker(),
+            fetching,
             engine.open_listener(),
             self._lanes,
             self._acker,
             claims,
+            Canceller(fetching, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
             max_jobs=spec.max_jobs,
             drain=spec.drain,
@@ -108,11 +133,15 @@ class Worker:
             return EXIT_DONE
         self._acker.start()
         self._producer.start()
+        self._executor.timekeeper.start()
         command = self._wait_for_command(None)
         telemetry.emit("djqueue.worker.draining", worker=self._spec.name, running=len(self._executor.running))
         self._producer.stop()
+        if command == RETIRE:
+            with suppress(OSError):  # without a supervisor there is nobody to start another
+                self._control.send(RETIRE)
         # Fetching has ended when the producer's thread has: nothing is claimed after this line.
-        deadline = time.monotonic() + self._shutdown_timeout
+        deadline = time.monotonic() + (_RETIRE_SECONDS if command == RETIRE else self._shutdown_timeout)
         while command != ABORT and not self._is_quiet() and (rest := deadline - time.monotonic()) > 0:
             command = self._wait_for_command(min(rest, 0.2)) or command
         return self._leave()
@@ -139,8 +168,12 @@ class Worker:
                     return None
             if self._control in readable:
                 return self._control.recv(1) or self._become_orphan()
-            if self._is_finished and deadline is None:
-                return STOP
+            if deadline is None:
+                if self._is_retiring:
+                    return RETIRE
+                self._check_limits()
+                if self._is_finished:
+                    return STOP
             self._check_parts()
 
     def _become_orphan(self) -> bytes:
@@ -153,23 +186,35 @@ class Worker:
         self._heart.start()
         return STOP
 
+    def _check_limits(self) -> None:
+        """Leave in good order when the process has become too large or too old; the supervisor starts another."""
+        limit, age = self._spec.max_rss_mebibytes, self._spec.max_age_seconds
+        if limit is not None and (rss := _rss_mebibytes()) > limit:
+            self._recycle(f"it takes {rss:.0f} MiB")
+        elif age is not None and time.monotonic() - self._started > age:
+            self._recycle(f"it has lived for {age:g} seconds")
+
+    def _recycle(self, reason: str) -> None:
+        if not self._is_finished:
+            telemetry.emit("djqueue.worker.recycling", worker=self._spec.name, reason=reason)
+            self.stop()
+
     def _check_parts(self) -> None:
         """A part that died silently must not leave a worker that looks healthy."""
-        parts: Sequence[Service] = (self._acker, self._producer)
+        parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper)
         for part in parts:
-            if not part.is_alive and not part.is_stopping:
+            if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)
                 os._exit(EXIT_BROKEN)
 
     def _is_quiet(self) -> bool:
-        return not self._producer.is_alive and not self._claims.held
+        """Whether all is done that can be: what is stuck will not end."""
+        stuck = sum(run.is_stuck for run in list(self._executor.running.values()))
+        return not self._producer.is_alive and self._claims.held <= stuck
 
     def _leave(self) -> int:
-        if self._is_quiet():
-            code = EXIT_DONE
-        else:
-            self._hand_back_running()
-            code = EXIT_DONE if self._is_quiet() else EXIT_LOST
+        self._give_up_running()
+        code = EXIT_LOST if self._claims.held else EXIT_DONE
         self._acker.stop()
         self._acker.join(2)
         for lane in self._lanes:
@@ -183,17 +228,36 @@ class Worker:
                     engine.deregister([self._spec.id])
         return code
 
-    def _hand_back_running(self) -> None:
-        """Give back what still runs, with its attempt: an operator's stop is not the job's fault."""
-        running = dict(self._executor.running)
-        for place, execution in running.items():
-            job = execution.job
-            telemetry.emit("djqueue.job.interrupted", logging.WARNING, job=job.id, task=job.task, queue=job.queue)
+    def _give_up_running(self) -> None:
+        """Let go of what still runs: what its timeout could not end has failed, the rest is given back.
+
+        An operator's stop, or a neighbour's fault, is not the job's: it goes back with its attempt.
+        """
+        for place, run in dict(self._executor.running).items():
+            job = run.execution.job
+            if run.is_stuck:
+                ack, _ = self._executor.failure(run, TaskTimeout("It could not be stopped."))
+                if not ack.state.is_final:
+                    ack = ack._replace(state=JobState.RETRYABLE, delay=max(ack.delay, _STUCK_RETRY_SECONDS))
+            else:
+                telemetry.emit("djqueue.job.interrupted", logging.WARNING, job=job.id, task=job.task, queue=job.queue)
+                ack = Ack(job.id, job.claim, JobState.AVAILABLE, run.started, is_spent=False)
+            # First the outcome is ours, then the task is told: what it does now counts no more.
             self._executor.disown(place)
-            self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), place)
+            run.stop("The worker has to leave.")
+            self._acker.put(ack, place)
         deadline = time.monotonic() + _ABORT_FLUSH_SECONDS
-        while not self._is_quiet() and time.monotonic() < deadline:
+        while self._claims.held and time.monotonic() < deadline:
             self._wait_for_command(0.05)
+
+    def _on_stuck(self, run: Run) -> None:
+        """A task goes on after its timeout and cannot be stopped; called by the timekeeper's thread."""
+        job = run.execution.job
+        telemetry.emit(
+            "djqueue.job.stuck", logging.ERROR, job=job.id, task=job.task, timeout=run.execution.task.timeout
+        )
+        self._is_retiring = True
+        self._interrupt()
 
     def _on_finished(self) -> None:
         if not self._is_finished:
@@ -207,3 +271,13 @@ class Worker:
     def _interrupt(self) -> None:
         with suppress(BlockingIOError):  # full of interruptions already
             os.write(self._wake_writer, b"!")
+
+
+def _rss_mebibytes() -> float:
+    """The memory of this process. Where there is no /proc, the most it ever had."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -1,6 +1,7 @@
 """Pictures, drawn with Pillow from nothing but coordinates."""
 
 from collections.abc import Iterable
+from functools import cache
 from io import BytesIO
 from math import cos, hypot, radians
 from pathlib import Path
@@ -41,7 +42,7 @@ def world_map(coordinates: Iterable[tuple[float, float]], width: int = 2000) -> 
 
 def postcard(airport: Airport, neighbours: Iterable[Airport]) -> bytes:
     """Return a JPEG of 1280 by 860 pixels: the airport, its neighbours, and its name below."""
-    view = _sky()
+    view = _sky().copy()
     draw = ImageDraw.Draw(view)
     middle_x, middle_y = WIDTH / 2, VIEW / 2
     scale = VIEW / (2 * REACH)
@@ -76,8 +77,10 @@ def postcard(airport: Airport, neighbours: Iterable[Airport]) -> bytes:
 
 def resized(original: Path, width: int) -> bytes:
     with Image.open(original) as image:
-        height = round(image.height * width / image.width)
-        return _encoded(image.resize((width, height), Image.Resampling.LANCZOS), "JPEG", quality=84)
+        image.thumbnail(
+            (width, width)
+        )  # lets JPEG decode at a fraction of the size, several times faster than resize()
+        return _encoded(image, "JPEG", quality=84)
 
 
 def _shrink(airport: Airport) -> float:
@@ -85,6 +88,7 @@ def _shrink(airport: Airport) -> float:
     return max(0.05, cos(radians(airport.latitude)))
 
 
+@cache
 def _sky() -> Image.Image:
     size = (WIDTH, VIEW)
     gradient = Image.linear_gradient("L").resize(size)

@@ -47,7 +47,8 @@ def draw_postcard(icao: str) -> str:
         latitude__range=(airport.latitude - north, airport.latitude + north),
         longitude__range=(airport.longitude - east, airport.longitude + east),
     ).exclude(pk=icao)
-    name = publish(f"postcards/{icao}.jpg", drawing.postcard(airport, neighbours))
+    picture = drawing.postcard(airport, neighbours.only("iata", "latitude", "longitude"))
+    name = publish(f"postcards/{icao}.jpg", picture)
     with transaction.atomic():  # the postcard and the jobs that go on with it: both or neither
         Airport.objects.filter(pk=icao).update(postcard=name)
         for width in POSTCARD_WIDTHS:

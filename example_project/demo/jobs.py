@@ -6,17 +6,23 @@ djqueue's tables are ordinary Django models: ``Job`` holds what is still to do, 
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from datetime import timedelta
 from statistics import quantiles
 
 from django.db.models import Count, F, Max
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models.functions import Coalesce, Greatest, Now
 
-from djqueue.models import FinishedJob, Job
+from djqueue.models import FinishedJob, Job, Worker
 
 
 def highest_id() -> int:
     """Jobs with a greater id were enqueued after this moment."""
     return max(model.objects.aggregate(id=Coalesce(Max("id"), 0))["id"] for model in (Job, FinishedJob))
+
+
+def has_workers() -> bool:
+    """Whether some worker gave a sign of life in the last ten seconds."""
+    return Worker.objects.filter(died_at=None, beat_at__gt=Now() - timedelta(seconds=10)).exists()
 
 
 @dataclass

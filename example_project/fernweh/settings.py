@@ -39,9 +39,15 @@ TASKS = {
         "BACKEND": "djqueue.backends.PostgresBackend",
         "QUEUES": ["default", "mail", "reports", "images", "weather"],
         "OPTIONS": {
-            # Tasks that only wait for somebody else's answer are cheap: let each worker process run many at
-            # once, in slots of their own, so that they never take one from the tasks that compute.
-            "queues": {"weather": {"concurrency": 40}},
+            # How many jobs of a queue one worker process runs at once. Without an entry: the worker's --concurrency,
+            # shared by all such queues.
+            "queues": {
+                # These only wait for somebody else's answer, so many at once cost little.
+                "weather": {"concurrency": 40},
+                # These compute. More threads than processors make none of them faster and all others slower.
+                "images": {"concurrency": 2},
+                "reports": {"concurrency": 2},
+            },
         },
     },
 }

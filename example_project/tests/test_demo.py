@@ -51,7 +51,7 @@ def test_the_demo_does_its_work_twice(environment):
         )
 
         assert run.returncode == 0, run.stdout + run.stderr
-        assert "3,000 airports imported, every value as in the data set" in run.stdout
+        assert "2,900 airports imported, every value as in the data set" in run.stdout
         assert "2 discarded as planned" in run.stdout
         assert "login admin, password admin" in run.stdout
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue.admin.words import duration, parse_time, pretty
+from djqueue.admin.words import duration, parse_time, pretty, task_name
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,12 @@ def test_a_time_in_json_may_be_anything() -> None:
     assert parse_time("yesterday") is parse_time(5) is parse_time(None) is None
 
 
-def test_json_is_written_as_people_read_it() -> None:
-    assert pretty({"ü": [1, None]}) == '{\n  "ü": [\n    1,\n    null\n  ]\n}'
+def test_short_json_is_one_line_and_long_json_is_indented() -> None:
+    assert pretty({"ü": [1, None]}) == '{"ü": [1, null]}'
+    assert pretty(["x" * 60]) == f'[\n  "{"x" * 60}"\n]'
+
+
+def test_a_task_shows_its_function_before_its_module() -> None:
+    assert task_name("shop.tasks.send_<b>") == (
+        '<span class="djq-task">send_&lt;b&gt;</span> <span class="djq-module">shop.<wbr>tasks</span>'
+    )

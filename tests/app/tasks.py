@@ -81,3 +81,8 @@ def cancel() -> None:
 @task
 def discard() -> None:
     raise Discard("It can never work.")
+
+
+@task(aliases=["tests.app.tasks.greet_formerly"])
+def greet(name: str) -> str:
+    return f"Hello, {name}!"

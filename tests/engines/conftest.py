@@ -1,4 +1,7 @@
-"""Engines on a real store, emptied after each test."""
+"""Engines on a real store, emptied after each test.
+
+The modules say ``available_apps``: then only our tables are emptied, and nobody is told of a migration after each test.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,16 @@ from contextlib import ExitStack
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
 from djqueue.records import WorkerInfo
 
-TABLES = "djqueue_job, djqueue_finishedjob, djqueue_queue, djqueue_worker, djqueue_leader, djqueue_cronentry, djqueue_crontick"
-
 
 @pytest.fixture
-def postgres(django_db_setup: None, django_db_blocker) -> Iterator[PostgresEngine]:
+def postgres(transactional_db: None) -> PostgresEngine:
     """The PostgreSQL engine. Everything commits: the tables are emptied afterwards."""
-    with django_db_blocker.unblock():
-        yield PostgresEngine("default")
-        connection.rollback() if not connection.get_autocommit() else None
-        with connection.cursor() as cursor:
-            cursor.execute(f"TRUNCATE {TABLES}")
-        connection.close()
+    return PostgresEngine("default")
 
 
 @pytest.fixture(params=["postgres"])

@@ -159,3 +159,104 @@ def group_exists(pk: int) -> bool:
     from django.contrib.auth.models import Group
 
     return Group.objects.filter(pk=pk).exists()
+
+
+@task(timeout=1, max_attempts=1)
+def overstay(label: str, seconds: float) -> None:
+    """Sleep in small steps, in a way that nothing can interrupt."""
+    write(label)
+    time.sleep(seconds)
+
+
+@task(timeout=1, max_attempts=1)
+async def overstay_async(label: str, seconds: float) -> None:
+    await sync_to_async(write)(label)
+    await asyncio.sleep(seconds)
+
+
+@task(timeout=1, max_attempts=1, takes_context=True)
+def obey(context: Any, label: str) -> str:
+    write(label)
+    context.cancelled.wait(30)
+    return str(context.cancelled.reason)
+
+
+@task(timeout=1, max_attempts=1)
+def query_slowly() -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(30)")
+
+
+@task(timeout=30, takes_context=True)
+def tell_deadline(context: Any) -> float:
+    return float((context.deadline - context.task_result.last_attempted_at).total_seconds())
+
+
+@task
+def statement_timeout() -> str:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        return str(cursor.fetchone()[0])
+
+
+@task(retry_on=[ValueError], max_attempts=3, backoff=0)
+def fail_with(kind: str) -> None:
+    raise {"ValueError": ValueError, "KeyError": KeyError}[kind]("told to")
+
+
+@task(discard_on=KeyError, max_attempts=3, backoff=0)
+def never_retry_key_errors() -> None:
+    raise KeyError("hopeless")
+
+
+@task
+def surroundings() -> dict[str, str]:
+    from django.utils import timezone, translation
+
+    return {"language": str(translation.get_language()), "time_zone": timezone.get_current_timezone_name()}
+
+
+@task(transactional=True, max_attempts=2, backoff=0)
+def write_once(label: str, outcome: str) -> str:
+    write(label)
+    if outcome == "raise":
+        raise ValueError("after writing")
+    if outcome == "lose the claim":
+        # Somebody else's rescue, committed while this still runs.
+        import psycopg
+        from django.db import connection
+
+        with psycopg.connect(**{k: v for k, v in connection.get_connection_params().items() if k in PARAMS}) as other:
+            other.execute("UPDATE djqueue_job SET claim = claim + 1, state = 'available'")
+    return label
+
+
+PARAMS = ("dbname", "host", "port", "user", "password")
+
+
+@task
+def leave_a_transaction_open() -> None:
+    from django.db import transaction
+
+    transaction.set_autocommit(False)
+    write("never committed")
+
+
+@task
+def hoard(mebibytes: int) -> int:
+    HOARD.append(b"x" * mebibytes * 2**20)
+    return os.getpid()
+
+
+HOARD: list[bytes] = []
+
+
+@task(takes_context=True)
+def wait_for_cancel(context: Any, label: str) -> None:
+    write(label)
+    context.cancelled.wait(30)
+    raise RuntimeError("stopped half-way")

@@ -25,6 +25,8 @@ from djqueue.models import CronEntry as Row
 from djqueue.models import CronTick, FinishedJob, Job
 from tests.crontab import tasks
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)

@@ -213,8 +213,8 @@ def home_for(directory: Path) -> Path:
     """Return (and make) the place for the files of a server that the caller wants to keep in ``directory``.
 
     That is ``directory`` itself when we can own it. Otherwise it is a directory below /var/tmp named after
-    it: the user that root's servers run as can often not reach the one wanted (below /root, say), and a
-    checkout may be read-only.
+    it: the user that root's servers run as can often not reach the one wanted (below a closed home, say),
+    and a checkout may be read-only.
     """
     directory = directory.absolute()
     if unprivileged_id() is None:

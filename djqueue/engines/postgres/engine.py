@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import math
 import operator
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,24 +25,33 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.steering import Steering, clean
+from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
+    LIVE_ONLY,
     NOBODY,
     Ack,
+    CancelRequest,
     ClaimedJob,
     Heartbeat,
     InsertedJob,
     Job,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     Rescued,
-    Retried,
     Staged,
+    UniqueRule,
     WorkerInfo,
 )
 from djqueue.states import FINAL_STATES, JobState
+
+logger = logging.getLogger("djqueue.engine")
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
@@ -53,52 +65,30 @@ _id = operator.itemgetter(0)
 T = TypeVar("T")
 
 
-class PostgresEngine:
-    """Jobs in the database of one Django alias."""
+class PostgresEngine(Steering):
+    """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
     def __init__(self, alias: str, *, listen: bool = True) -> None:
         self.alias = alias
         self.listen = listen
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
-        answers: list[InsertedJob | None] = [None] * len(jobs)
-        missing: Sequence[int] = range(len(jobs))
-        with connection.cursor() as cursor:
-            # Almost always once. Again for a job whose key was held when it was inserted and is not when we look: the holder
-            # has just finished. Somebody who finishes one job of that key after the other could go on for ever.
-            for _ in range(_TRIES):
-                batch = [jobs[place] for place in missing]
-                columns = zip(NewJob._fields, map(list, zip(*batch, strict=True)), strict=True)
-                cursor.execute(sql("insert"), {**dict(columns), "now": now})
-                for place, row in zip(missing, cursor.fetchall(), strict=True):
-                    answers[place] = InsertedJob._make(row)
-                duplicates = [place for place in missing if (job := answers[place]) and job.was_duplicate]
-                if not duplicates:
-                    break
-                cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {
-                    key: InsertedJob(job_id, state, inserted_at, was_duplicate=True)
-                    for key, job_id, state, inserted_at in cursor.fetchall()
-                }
-                for place in duplicates:
-                    answers[place] = holders.get(jobs[place].unique_key)
-                missing = [place for place in duplicates if answers[place] is None]
-                if not missing:
-                    break
-            else:
-                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
-        inserted = [job for job in answers if job is not None]
-        new_in = {
-            new.queue
-            for new, job in zip(jobs, inserted, strict=True)
-            if job.state == "available" and not job.was_duplicate
-        }
-        if self.listen and new_in:
-            wake_after_commit(connection, new_in)
+        if any(job.unique_key is not None for job in jobs):
+            inserted, new_in = insert_unique(connection, jobs, rule, now)
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
+                inserted = list(map(InsertedJob._make, cursor.fetchall()))
+            new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
+        due_in = min((_due_in(new, job) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
+        if self.listen and (new_in or due_in < math.inf):
+            wake_after_commit(connection, new_in, due_in=due_in)
         return inserted
 
     def get(self, job_id: int) -> Job | None:
@@ -110,19 +100,15 @@ class PostgresEngine:
             row = cursor.fetchone()
         return None if row is None else _job(row)
 
-    def retry(self, ids: Collection[int], *, now: datetime | None = None) -> list[Retried]:
-        """Make finished jobs available again, in the caller's transaction, and wake sleepers after its commit."""
-        connection = connections[self.alias]
-        with connection.cursor() as cursor:
-            cursor.execute(sql("retry"), {"ids": list(ids), "now": now})
-            queues = dict(cursor.fetchall())
-            holders: dict[int, int] = {}
-            if rest := [id for id in ids if id not in queues]:
-                cursor.execute(sql("retry_held"), {"ids": rest})
-                holders = dict(cursor.fetchall())
-        if self.listen and queues:
-            wake_after_commit(connection, set(queues.values()))
-        return [Retried(id, id in queues, holders.get(id)) for id in ids]
+    def transaction(self) -> AbstractContextManager[object]:
+        """Open a transaction in which application writes and ``ack_here`` commit together."""
+        return transaction.atomic(using=self.alias, durable=True)
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(sql("ack"), {**_ack_columns([ack]), "result": _texts([ack.result]), "now": None})
+            return cursor.fetchone() is not None
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
@@ -183,6 +169,7 @@ class PostgresWorkerEngine:
         self._alias = alias
         self._listen = listen
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._unstageable: list[int] = []
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +184,8 @@ class PostgresWorkerEngine:
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if not acks:
+            return set()
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
@@ -208,17 +197,64 @@ class PostgresWorkerEngine:
             )
         if others:
             delays = _array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
-            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "now": now}))
+            notes = _texts(ack.note for ack in others)
+            statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "note": notes, "now": now}))
         answers = self._run_all(statements)
         if others:
-            self.wake({queue for _, queue, state in answers[-1] if state == "available"})
-        return {row[0] for row in itertools.chain.from_iterable(answers)}
+            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            if any(0 < ack.delay <= SOON_SECONDS for ack in others):
+                woken.add(STAGE)
+            self.wake(woken)
+        accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        ended = [row for row in answers[0] if row[1] is not None] if finals else []
+        # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
+        if others and (rest := [ack for ack in others if ack.id not in accepted]):
+            rows = self._run("ack_cancelled", {**_ack_columns(rest), "now": now})
+            accepted.update(row[0] for row in rows)
+            ended.extend(row for row in rows if row[1] is not None)
+        if ended:
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(self._release([key for _, key in ended], now))
+        return accepted
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+        return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available and wake whoever sleeps on their queues."""
-        [(count, queues, next_in)] = self._run("stage", {"limit": limit, "now": now})
-        self.wake(queues)
-        return Staged(count, queues, next_in)
+        """Make due jobs available and wake whoever sleeps on their queues.
+
+        A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        """
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        try:
+            [staged] = itertools.starmap(Staged, self._run("stage", params))
+        except EngineRefused:
+            due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
+            parts = self._stage_in_parts(due, now)
+            staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
+            staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
+        self.wake(staged.queues)
+        return staged
+
+    def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
+        try:
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+        except EngineRefused as error:
+            if len(ids) > 1:
+                middle = len(ids) // 2
+                return self._stage_in_parts(ids[:middle], now) + self._stage_in_parts(ids[middle:], now)
+            logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
+            self._unstageable.append(ids[0])
+            return []
+        return list(itertools.starmap(Staged, rows))
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more; return how many went."""
+        [(expired, orphaned)] = self._run("prune_keys", {"limit": limit, "now": now})
+        return int(expired + orphaned)
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -263,21 +299,20 @@ class PostgresWorkerEngine:
         now: datetime | None = None,
     ) -> Rescued:
         """Take jobs back from dead workers, and wake living ones for them."""
-        # The reason may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
-        reason = reason.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-        [(requeued, discarded, queues)] = self._run(
+        [(requeued, discarded, queues, cancelled)] = self._run(
             "rescue",
             {
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
-                "reason": reason,
+                # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+                "reason": clean(reason),
                 "limit": limit,
                 "now": now,
             },
         )
         self.wake(queues)
-        return Rescued(requeued, discarded, queues)
+        return Rescued(requeued, discarded, queues, cancelled)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
@@ -285,6 +320,57 @@ class PostgresWorkerEngine:
         if not claimers:
             return Rescued()
         return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
+        cutoffs, at, id = place or (self._cutoffs(rules, now), "-infinity", 0)
+        if not cutoffs:
+            return Pruned(0, None)
+        params = {
+            "rule_state": [rule.state.value for rule, _ in cutoffs],
+            "rule_queue": [rule.queue for rule, _ in cutoffs],
+            "rule_task": [rule.task for rule, _ in cutoffs],
+            "rule_cutoff": [cutoff for _, cutoff in cutoffs],
+            "queue": queue,
+            "after_at": at,
+            "after_id": id,
+            "limit": limit,
+            "is_dry_run": is_dry_run,
+        }
+        [(seen, count, last_at, last_id)] = self._run("prune", params)
+        return Pruned(count, (cutoffs, last_at, last_id) if seen == limit else None)
+
+    def _cutoffs(self, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
+        """Turn ages and counts into times: what finished before goes."""
+        cutoffs = []
+        for rule in rules:
+            others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]
+            oldest = None
+            if rule.max_count == 0:
+                oldest = "infinity"
+            elif rule.max_count is not None:
+                params = {
+                    "state": rule.state.value,
+                    "queue": rule.queue,
+                    "task": rule.task,
+                    "other_queues": [] if rule.queue or rule.task else [o.queue for o in others if o.queue],
+                    "other_tasks": [] if rule.task else [o.task for o in others if o.task],
+                    "count": rule.max_count,
+                }
+                oldest = next((at for (at,) in self._run("prune_cutoff", params)), None)
+            age = None if rule.max_age is None else rule.max_age.total_seconds()
+            [(cutoff,)] = self._run("prune_time", {"age": age, "oldest": oldest, "now": now})
+            cutoffs.append((rule, cutoff))
+        return cutoffs
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
@@ -299,6 +385,17 @@ class PostgresWorkerEngine:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        try:
+            rows = self._run("release", {"keys": keys, "now": now})
+        except EngineRefused:
+            # Somebody has just taken one of the keys. His is the next job then, and only that follow-up goes on waiting.
+            if len(keys) == 1:
+                return set()
+            return set().union(*(self._release([key], now) for key in keys))
+        return {queue for _, queue, state in rows if state == "available"}
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
@@ -331,6 +428,17 @@ class PostgresWorkerEngine:
                 self.close()
                 raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+
+
+def _due_in(new: NewJob, job: InsertedJob) -> float:
+    """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
+    if job.state != "scheduled" or job.was_duplicate:
+        return math.inf
+    if new.scheduled_at is None:
+        return new.delay.total_seconds() if new.delay is not None else 0.0
+    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
+        return 0.0  # not comparable; to ask for nothing is cheap
+    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backend import find_backend
+from djqueue.management.backends import backend_of
 
 
 class Command(BaseCommand):
@@ -47,7 +47,7 @@ class Command(BaseCommand):
         _add_definition(verbs.add_parser("add", help="Add an entry to the database."))
 
     def handle(self, **options: Any) -> None:
-        find_backend(options["backend"])
+        backend_of(options["backend"])
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
         try:
             verb(options)

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand
 from django.db import connections
 
 from djqueue.maintenance.scheduler import Scheduler
-from djqueue.management.backend import find_backend
+from djqueue.management.backends import backend_of
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import SignalPipe
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
 
     def handle(self, **options: Any) -> None:
-        backend = find_backend(options["backend"])
+        backend = backend_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
             self.stderr.write(f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from djqueue import conf
-from djqueue.management.backend import find_backend
+from djqueue.management.backends import backend_of
 from djqueue.runtime.logs import configure
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
@@ -54,6 +54,15 @@ class Command(BaseCommand):
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
+            "--max-rss",
+            type=_positive,
+            metavar="MIB",
+            help="Replace a process that takes more than so many MiB of memory.",
+        )
+        parser.add_argument(
+            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process after it has lived so long."
+        )
+        parser.add_argument(
             "--worker-name",
             default="",
             metavar="NAME",
@@ -62,7 +71,7 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         alias = options["backend"]
-        backend = find_backend(alias)
+        backend = backend_of(alias)
         settings = backend.settings
         lanes = _lanes(options["queues"], options["concurrency"], backend)
         spec = SupervisorSpec(
@@ -75,6 +84,8 @@ class Command(BaseCommand):
             cron=not (options["no_cron"] or options["drain"]),
             database=settings.database,
             max_jobs=options["max_jobs"],
+            max_rss_mebibytes=options["max_rss"],
+            max_age_seconds=options["max_age"],
             verbosity=options["verbosity"],
         )
         configure(options["verbosity"])

@@ -10,14 +10,15 @@ WITH input AS MATERIALIZED (
         i.*,
         t.at,
         COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
+        COALESCE(i.expires_at, t.at + i.max_age) AS ends_at,
         nextval((SELECT pg_get_serial_sequence('djqueue_job', 'id'))) AS id
     FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
     CROSS JOIN unnest(
         %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
         %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],
-        %(expires_at)s::timestamptz[], %(meta)s::jsonb[], %(unique_key)s::text[]
+        %(expires_at)s::timestamptz[], %(max_age)s::interval[], %(meta)s::jsonb[], %(unique_key)s::text[]
     ) WITH ORDINALITY AS i (
-        task, queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, meta, unique_key, place
+        task, queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, max_age, meta, unique_key, place
     )
 ),
 inserted AS (
@@ -29,7 +30,7 @@ inserted AS (
         CASE WHEN due_at > at THEN 'scheduled' ELSE 'available' END,
         queue, task, args, kwargs, priority, max_attempts, at,
         CASE WHEN due_at > at THEN NULL ELSE at END,
-        due_at, expires_at, meta, unique_key
+        due_at, ends_at, meta, unique_key
     FROM input
     ORDER BY unique_key, place
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING

@@ -1,10 +1,11 @@
 -- Take jobs back from dead workers.
 -- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, all of it);
 -- reason text, limit int, now timestamptz (null: the database's clock).
--- Returns: one row: requeued, discarded, queues (those that got jobs).
+-- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled.
 -- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job
 -- that kills its worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is
 -- not lowered, so a late ack of the dead worker is stale.
+-- A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
 -- SKIP LOCKED: a row that is being acked at this moment is not lost; the next run looks again.
 -- Everything about a lost job is worked out in one CTE: joining two of them, of which the planner expects one row each,
 -- compares each row with each.
@@ -13,7 +14,7 @@ WITH clock AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     SELECT
-        id, attempt, max_attempts, attempted_by,
+        id, attempt, max_attempts, attempted_by, cancel_request,
         %(ran_id)s::bigint[] IS NULL
         OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
     FROM djqueue_job
@@ -25,39 +26,49 @@ locked AS MATERIALIZED (
 lost AS MATERIALIZED (
     SELECT
         id,
-        has_run AND attempt >= max_attempts AS is_exhausted,
-        CASE WHEN has_run THEN attempt ELSE attempt - 1 END AS attempt,
+        CASE
+            WHEN cancel_request IS NOT NULL THEN 'cancelled'
+            WHEN has_run AND attempt >= max_attempts THEN 'discarded'
+            ELSE 'available'
+        END AS new_state,
+        CASE WHEN has_run THEN attempt ELSE attempt - 1 END AS new_attempt,
         CASE WHEN has_run THEN jsonb_build_array(jsonb_build_object(
             'attempt', attempt, 'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
             'worker', attempted_by, 'exception', 'djqueue.exceptions.WorkerLost', 'message', %(reason)s::text, 'traceback', ''
+        )) ELSE '[]' END
+        || CASE WHEN cancel_request IS NOT NULL THEN jsonb_build_array(jsonb_build_object(
+            'attempt', CASE WHEN has_run THEN attempt ELSE attempt - 1 END,
+            'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'by', cancel_request -> 'by',
+            'exception', 'djqueue.exceptions.Cancel', 'message', COALESCE(cancel_request ->> 'reason', ''), 'traceback', ''
         )) ELSE '[]' END AS new_errors
     FROM locked
 ),
 requeued AS (
     UPDATE djqueue_job AS job
-    SET state = 'available', attempt = lost.attempt, errors = job.errors || lost.new_errors
+    SET state = 'available', attempt = lost.new_attempt, errors = job.errors || lost.new_errors
     FROM lost
-    WHERE job.id = lost.id AND NOT lost.is_exhausted
+    WHERE job.id = lost.id AND lost.new_state = 'available'
     RETURNING job.queue
 ),
 removed AS (
     DELETE FROM djqueue_job AS job
     USING lost
-    WHERE job.id = lost.id AND lost.is_exhausted
-    RETURNING job.*, lost.new_errors
+    WHERE job.id = lost.id AND lost.new_state <> 'available'
+    RETURNING job.*, lost.new_state, lost.new_attempt, lost.new_errors
 ),
-discarded AS (
+ended AS (
     INSERT INTO djqueue_finishedjob (
         id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
         ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
     )
     SELECT
-        id, 'discarded', queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
+        id, new_state, queue, task, args, kwargs, priority, new_attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
         ready_at, scheduled_at, expires_at, started_at, (SELECT at FROM clock), errors || new_errors, result, meta, unique_key, cancel_request
     FROM removed
-    RETURNING id
+    RETURNING state
 )
 SELECT
     (SELECT count(*) FROM requeued) AS requeued,
-    (SELECT count(*) FROM discarded) AS discarded,
-    (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM requeued) AS queues
+    (SELECT count(*) FROM ended WHERE state = 'discarded') AS discarded,
+    (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM requeued) AS queues,
+    (SELECT count(*) FROM ended WHERE state = 'cancelled') AS cancelled

@@ -1,16 +1,21 @@
 -- Make finished jobs available again: move each back to the live table.
--- Params: ids bigint[], now timestamptz (null: the database's clock).
+-- Params: ids bigint[], only text[] (null: whatever their state), now timestamptz (null: the database's clock).
 -- Returns: id, queue of the jobs that were moved. A job whose unique key is held by a live one stays where it is.
 -- Only what was inserted is deleted; the other order loses the job when the insert meets a conflict. One statement, so
 -- that a reader sees the job in exactly one of the tables. Locked in the order of their ids, inserted in that of their keys, as
 -- in insert.sql.
+-- A follow-up that was cancelled while it waited competes for the key that it waited for.
 -- The claim goes along and is not lowered. Attempts go on counting, with room for at least one more; a start or expiry
 -- time, a result and a cancel request belonged to the life that is over.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),
 finished AS MATERIALIZED (
-    SELECT * FROM djqueue_finishedjob WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id FOR UPDATE
+    SELECT *
+    FROM djqueue_finishedjob
+    WHERE id = ANY(%(ids)s::bigint[]) AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
+    ORDER BY id
+    FOR UPDATE
 ),
 inserted AS (
     INSERT INTO djqueue_job (
@@ -19,7 +24,8 @@ inserted AS (
     )
     SELECT
         id, 'available', queue, task, args, kwargs, priority, attempt, GREATEST(max_attempts, attempt + 1), claim, attempted_by,
-        attempted_at, inserted_at, (SELECT at FROM clock), NULL, NULL, started_at, NULL, errors, NULL, meta, unique_key, NULL
+        attempted_at, inserted_at, (SELECT at FROM clock), NULL, NULL, started_at, NULL, errors, NULL, meta,
+        CASE WHEN unique_key LIKE '%%:next' THEN left(unique_key, -5) ELSE unique_key END, NULL
     FROM finished
     ORDER BY unique_key, id
     ON CONFLICT DO NOTHING

@@ -24,7 +24,7 @@ class Command(BaseCommand):
         console = Console(file=self.stdout, soft_wrap=False)
         if not console.is_terminal:
             console.width = 120
-        size = Size(airports=3000, postcards=20, weather=100, bookings=40) if small else Size()
+        size = Size(every=10, postcards=20, weather=100, bookings=40) if small else Size()
         try:
             Show(console, size, deadline_seconds=deadline).run()
         except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("djqueue", "0001_initial"),
+        ("djqueue", "0003_unique"),
     ]
 
     operations = [

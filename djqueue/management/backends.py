@@ -1,4 +1,4 @@
-"""Find the backend that a command is to work on."""
+"""Find the backend that a command is about, or say in a sentence why it cannot be used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from djqueue.compat import task_backends
 from djqueue.exceptions import InvalidOptions
 
 
-def find_backend(alias: str) -> Any:
-    """Return the backend of this alias; raise ``CommandError`` if it is none of djqueue's or its options are wrong."""
+def backend_of(alias: str) -> Any:
+    """Return the backend of an entry of TASKS."""
     try:
         backend: Any = task_backends[alias]
     except Exception as error:
         raise CommandError(f"There is no usable backend {alias!r} in TASKS: {error}") from error
-    if not hasattr(backend, "engine"):
+    if not hasattr(type(backend), "engine"):
         raise CommandError(
-            f"The backend {alias!r} in TASKS is {type(backend).__name__}, which needs no worker. Use djqueue.backends.PostgresBackend."
+            f"The backend {alias!r} in TASKS is {type(backend).__name__}, which keeps no jobs of djqueue."
+            " Use djqueue.backends.PostgresBackend."
         )
     try:
         backend.settings  # noqa: B018  parses the options

@@ -1,0 +1,246 @@
+"""Steer jobs and queues from code: what the admin's buttons and ``manage.py queuectl`` call.
+
+::
+
+    from djqueue import api
+
+    api.cancel(result, by=request.user, reason="The order was withdrawn.")     # a TaskResult or an id
+    api.retry([17, 18])                                                        # several
+    api.discard(api.JobFilter(queue="mail", older_than=timedelta(days=2)))     # all that match, in batches
+    api.pause("mail", reason="The provider is down.")
+
+One job is answered with what became of it (``Steered``), several with a list of that, a filter with counts (``Report``).
+Nothing raises because a job is in the wrong state, or gone: that is in the answer, as a sentence.
+
+The verbs join the caller's transaction. Without one, each batch is a transaction of its own, so nobody waits long for a
+lock; what is done is done if a later batch fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from asgiref.sync import sync_to_async
+
+from djqueue import compat, conf
+from djqueue.engines.protocol import Engine
+from djqueue.exceptions import DjqueueError
+from djqueue.records import Found, Job, JobFilter, Steered, SteerOutcome
+from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
+
+if TYPE_CHECKING:
+    OneJob = int | str | compat.TaskResult[..., Any]
+    SomeJobs = OneJob | Iterable[OneJob] | JobFilter
+
+DEFAULT_ALIAS = compat.DEFAULT_TASK_BACKEND_ALIAS
+BATCH = 1000
+COUNT_LIMIT = 1_000_000
+_EXAMPLES = 5
+_WAITING = tuple(state for state in LIVE_STATES if state is not JobState.EXECUTING)
+
+STEERABLE: Mapping[str, tuple[JobState, ...]] = {
+    "cancel": LIVE_STATES,
+    "retry": (*FINAL_STATES, JobState.SCHEDULED, JobState.RETRYABLE),
+    "discard": _WAITING,
+    "delete": (*FINAL_STATES, *_WAITING),
+}
+"""The states in which each verb does something to a job."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of many jobs."""
+
+    outcomes: dict[SteerOutcome, int] = field(default_factory=dict)
+    """How many jobs were cancelled, requested to end, retried, discarded, deleted or skipped."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Why nothing was done → to how many jobs."""
+    examples: dict[str, list[int]] = field(default_factory=dict)
+    """The same reasons → the ids of the first few."""
+
+    @property
+    def done(self) -> int:
+        """To how many jobs something was done."""
+        return sum(count for outcome, count in self.outcomes.items() if outcome is not SteerOutcome.SKIPPED)
+
+    def add(self, steered: Iterable[Steered]) -> None:
+        for one in steered:
+            self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
+            if not one.is_done:
+                # By kind: which job holds a key is different for each.
+                reason = one.reason if one.held_by is None else "Its unique key is held by a live job."
+                self.skipped[reason] = self.skipped.get(reason, 0) + 1
+                if len(examples := self.examples.setdefault(reason, [])) < _EXAMPLES:
+                    examples.append(one.id)
+
+
+def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
+    """Return all that is stored about a job, live or finished; None if there is none."""
+    return engine_of(using or _alias(job)).get(_id(job))
+
+
+@overload
+def cancel(  # type: ignore[overload-overlap]  # a string is an iterable of strings
+    jobs: OneJob, *, by: object = "", reason: str = "", using: str | None = None
+) -> Steered: ...
+@overload
+def cancel(jobs: JobFilter, *, by: object = "", reason: str = "", using: str | None = None) -> Report: ...
+@overload
+def cancel(jobs: Iterable[OneJob], *, by: object = "", reason: str = "", using: str | None = None) -> list[Steered]: ...
+def cancel(
+    jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
+) -> Steered | list[Steered] | Report:
+    """Cancel jobs: those that wait end at once, those that execute are asked to end (outcome ``requested``)."""
+    return _steer("cancel", jobs, using, by=_name(by), reason=reason)
+
+
+@overload
+def retry(  # type: ignore[overload-overlap]  # a string is an iterable of strings
+    jobs: OneJob, *, using: str | None = None
+) -> Steered: ...
+@overload
+def retry(jobs: JobFilter, *, using: str | None = None) -> Report: ...
+@overload
+def retry(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Steered]: ...
+def retry(jobs: SomeJobs, *, using: str | None = None) -> Steered | list[Steered] | Report:
+    """Run jobs again that are finished, or now that wait for a time. There is room for one more attempt."""
+    return _steer("retry", jobs, using)
+
+
+@overload
+def discard(  # type: ignore[overload-overlap]  # a string is an iterable of strings
+    jobs: OneJob, *, by: object = "", reason: str = "", using: str | None = None
+) -> Steered: ...
+@overload
+def discard(jobs: JobFilter, *, by: object = "", reason: str = "", using: str | None = None) -> Report: ...
+@overload
+def discard(
+    jobs: Iterable[OneJob], *, by: object = "", reason: str = "", using: str | None = None
+) -> list[Steered]: ...
+def discard(
+    jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
+) -> Steered | list[Steered] | Report:
+    """End jobs that wait as discarded."""
+    return _steer("discard", jobs, using, by=_name(by), reason=reason)
+
+
+@overload
+def delete(  # type: ignore[overload-overlap]  # a string is an iterable of strings
+    jobs: OneJob, *, using: str | None = None
+) -> Steered: ...
+@overload
+def delete(jobs: JobFilter, *, using: str | None = None) -> Report: ...
+@overload
+def delete(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Steered]: ...
+def delete(jobs: SomeJobs, *, using: str | None = None) -> Steered | list[Steered] | Report:
+    """Delete jobs that are finished or wait; never one that executes."""
+    return _steer("delete", jobs, using)
+
+
+def count(verb: str, jobs: JobFilter, *, using: str = DEFAULT_ALIAS, limit: int = COUNT_LIMIT) -> Found:
+    """Count the jobs of a filter to which a verb (``cancel``, ``retry``, ``discard``, ``delete``) would do something."""
+    return engine_of(using).count(_steerable(verb, jobs), limit=limit)
+
+
+def pause(queue: str, *, by: object = "", reason: str = "", using: str = DEFAULT_ALIAS) -> bool:
+    """Start nothing of a queue any more, until ``resume``; return False if it is paused already. What executes goes on."""
+    return engine_of(using).pause(_queue_name(queue), by=_name(by), reason=reason)
+
+
+def resume(queue: str, *, using: str = DEFAULT_ALIAS) -> bool:
+    """Let a paused queue go on; return False if it is not paused."""
+    return engine_of(using).resume(_queue_name(queue))
+
+
+def engine_of(alias: str) -> Engine:
+    """Return the engine of an entry of TASKS; raise ``DjqueueError`` if it is none of djqueue's."""
+    backend = compat.task_backends[alias]
+    engine: Engine | None = getattr(backend, "engine", None)
+    if engine is None:
+        raise DjqueueError(f"TASKS[{alias!r}] is a {type(backend).__name__}, which keeps no jobs of djqueue.")
+    return engine
+
+
+def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Steered]]) -> Iterator[Steered]:
+    """Act on any number of jobs, a batch at a time."""
+    batch: list[int] = []
+    for id in ids:
+        batch.append(id)
+        if len(batch) == BATCH:
+            yield from act(batch)
+            batch = []
+    if batch:
+        yield from act(batch)
+
+
+def _steer(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Steered | list[Steered] | Report:
+    if isinstance(jobs, JobFilter):
+        engine = engine_of(using or DEFAULT_ALIAS)
+        return _steer_filtered(engine, verb, _steerable(verb, jobs), values)
+    if isinstance(jobs, int | str | compat.TaskResult):
+        [steered] = getattr(engine_of(using or _alias(jobs)), verb)([_id(jobs)], **values)
+        return steered  # type: ignore[no-any-return]
+    several = list(jobs)
+    aliases = {using or _alias(job) for job in several}
+    if len(aliases) > 1:
+        raise ValueError(
+            f"These jobs are of several backends: {', '.join(sorted(aliases))}. Steer those of one at a time."
+        )
+    if not several:
+        return []
+    act = getattr(engine_of(aliases.pop()), verb)
+    # All ids are read before anything is done: a bad one must not leave half of them steered.
+    return list(in_batches([_id(job) for job in several], lambda batch: act(batch, **values)))
+
+
+def _steer_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[str, str]) -> Report:
+    report = Report()
+    after, last = 0, engine.count(jobs, limit=1).last
+    while ids := engine.find(jobs, after=after, last=last, limit=BATCH):
+        # Named again: what has left these states since is none of theirs.
+        report.add(getattr(engine, verb)(ids, only=jobs.states, **values))
+        after = ids[-1]
+    return report
+
+
+def _steerable(verb: str, jobs: JobFilter) -> JobFilter:
+    """Narrow a filter to what the verb does something to."""
+    states = tuple(JobState(state) for state in jobs.states)
+    if wrong := [state.value for state in states if state not in STEERABLE[verb]]:
+        can = ", ".join(state.value for state in STEERABLE[verb])
+        raise ValueError(f"Nobody can {verb} jobs that are {' or '.join(wrong)}, only those that are: {can}.")
+    return replace(jobs, states=states or STEERABLE[verb])
+
+
+def _id(job: OneJob) -> int:
+    value = job.id if isinstance(job, compat.TaskResult) else job
+    text = str(value)
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise ValueError(f"{value!r} is no id of a job: a whole number, or a TaskResult.")
+    return int(text)
+
+
+def _alias(job: OneJob) -> str:
+    return job.backend if isinstance(job, compat.TaskResult) else DEFAULT_ALIAS
+
+
+def _name(by: object) -> str:
+    """Name a user, whatever stands for one: a name or an object of Django's user model."""
+    return str(by.get_username()) if hasattr(by, "get_username") else str(by)
+
+
+def _queue_name(queue: str) -> str:
+    if not isinstance(cast(object, queue), str) or not conf.QUEUE_NAME.fullmatch(queue):
+        raise ValueError(f"{queue!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+    return queue
+
+
+aget_job = sync_to_async(get_job, thread_sensitive=True)
+acancel = sync_to_async(cancel, thread_sensitive=True)
+aretry = sync_to_async(retry, thread_sensitive=True)
+adiscard = sync_to_async(discard, thread_sensitive=True)
+adelete = sync_to_async(delete, thread_sensitive=True)
+apause = sync_to_async(pause, thread_sensitive=True)
+aresume = sync_to_async(resume, thread_sensitive=True)

@@ -1,0 +1,92 @@
+"""What travels with a job from where it is enqueued to where it runs: language, time zone, and what a project adds.
+
+Register a carrier for anything that lives in a context variable, a request id, a trace, a tenant::
+
+    from djqueue import carriers
+
+    carriers.register("request_id", capture=lambda: request_id.get(None), restore=request_id_set)
+
+``capture()`` returns a value that JSON can hold, or None for nothing to carry; ``restore(value)`` returns a context
+manager in which the job runs. Language and time zone are carried when they differ from the project's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.utils import timezone, translation
+
+from djqueue.encoding import encode_result
+
+logger = logging.getLogger("djqueue.carriers")
+
+KEY = "context"
+"""Where the values stand in a job's meta."""
+MAX_BYTES = 10_000
+"""What one value may take as JSON."""
+
+
+class Carrier(NamedTuple):
+    capture: Callable[[], Any]
+    restore: Callable[[Any], AbstractContextManager[Any]]
+
+
+_carriers: dict[str, Carrier] = {}
+
+
+def register(name: str, *, capture: Callable[[], Any], restore: Callable[[Any], AbstractContextManager[Any]]) -> None:
+    """Carry a value along with every job enqueued from now on. The same name again replaces the carrier."""
+    _carriers[name] = Carrier(capture, restore)
+
+
+def unregister(name: str) -> None:
+    """Stop carrying; jobs on their way keep the value and run without it."""
+    _carriers.pop(name, None)
+
+
+def capture() -> str:
+    """Return a new job's meta as JSON text. A carrier that fails is logged and left out: the job matters more."""
+    values: list[str] = []
+    for name, carrier in _carriers.items():
+        try:
+            value = carrier.capture()
+            if value is not None:
+                values.append(f"{json.dumps(name)}:{encode_result(value, MAX_BYTES)}")
+        except Exception:
+            logger.exception("The carrier %r failed to capture its value; the job travels without it.", name)
+    return f'{{"{KEY}":{{{",".join(values)}}}}}' if values else "{}"
+
+
+@contextmanager
+def restored(meta: str) -> Iterator[None]:
+    """Run a block with what the job carries."""
+    values = json.loads(meta).get(KEY) if KEY in meta else None
+    with ExitStack() as stack:
+        for name, value in (values or {}).items():
+            carrier = _carriers.get(name)
+            if carrier is None:
+                continue  # an older or newer release carries something that this one does not know
+            try:
+                stack.enter_context(carrier.restore(value))
+            except Exception:
+                logger.exception("The carrier %r failed to restore its value; the job runs without it.", name)
+        yield
+
+
+def _language() -> str | None:
+    language = translation.get_language()
+    return language if language != settings.LANGUAGE_CODE else None
+
+
+def _time_zone() -> str | None:
+    name = timezone.get_current_timezone_name()
+    return name if name != timezone.get_default_timezone_name() else None
+
+
+register("language", capture=_language, restore=translation.override)
+register("time_zone", capture=_time_zone, restore=timezone.override)

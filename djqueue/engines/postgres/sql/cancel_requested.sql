@@ -1,0 +1,5 @@
+-- Say which of these jobs somebody wants cancelled while they execute.
+-- Params: ids bigint[] (those that the asking worker has). Returns: id, claim, by, reason.
+SELECT id, claim, COALESCE(cancel_request ->> 'by', '') AS by, COALESCE(cancel_request ->> 'reason', '') AS reason
+FROM djqueue_job
+WHERE id = ANY(%(ids)s::bigint[]) AND state = 'executing' AND cancel_request IS NOT NULL

@@ -1,0 +1,13 @@
+-- Delete live jobs that wait, without a trace.
+-- Params: ids bigint[], only text[] (null: whatever their state). Returns: the ids of those that were deleted.
+-- Never a job that executes: its worker would find nothing to record an outcome with. Waits for whoever holds a row; see cancel.sql.
+WITH locked AS MATERIALIZED (
+    SELECT id
+    FROM djqueue_job
+    WHERE
+        id = ANY(%(ids)s::bigint[]) AND state <> 'executing'
+        AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
+    ORDER BY id
+    FOR UPDATE
+)
+DELETE FROM djqueue_job AS job USING locked WHERE job.id = locked.id RETURNING job.id

@@ -1,0 +1,10 @@
+-- Delete finished jobs.
+-- Params: ids bigint[], only text[] (null: whatever their state). Returns: the ids of those that were deleted.
+WITH locked AS MATERIALIZED (
+    SELECT id
+    FROM djqueue_finishedjob
+    WHERE id = ANY(%(ids)s::bigint[]) AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
+    ORDER BY id
+    FOR UPDATE
+)
+DELETE FROM djqueue_finishedjob AS job USING locked WHERE job.id = locked.id RETURNING job.id

@@ -1,0 +1,3 @@
+-- List the queues about which somebody decided something.
+-- Params: none. Returns: name, paused_at, paused_by, pause_reason.
+SELECT name, paused_at, paused_by, pause_reason FROM djqueue_queue ORDER BY name

@@ -1,6 +1,0 @@
--- Say who holds the unique keys of finished jobs that could not be retried.
--- Params: ids bigint[]. Returns: id (finished), holder (live).
-SELECT finished.id, live.id AS holder
-FROM djqueue_finishedjob AS finished
-JOIN djqueue_job AS live ON live.unique_key = finished.unique_key
-WHERE finished.id = ANY(%(ids)s::bigint[])

@@ -1,0 +1,21 @@
+-- Make scheduled and retryable jobs available now.
+-- Params: ids bigint[], only text[] (null: whatever their state), now timestamptz (null: the database's clock).
+-- Returns: id, queue of those that are available now. There is room for one more attempt, as in retry.sql.
+-- Waits for whoever holds a row (the stager, somebody who cancels it), and goes by its state then.
+WITH locked AS MATERIALIZED (
+    SELECT id
+    FROM djqueue_job
+    WHERE
+        id = ANY(%(ids)s::bigint[]) AND state IN ('scheduled', 'retryable')
+        AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
+    ORDER BY id
+    FOR UPDATE
+)
+UPDATE djqueue_job AS job
+SET
+    state = 'available',
+    ready_at = COALESCE(%(now)s::timestamptz, clock_timestamp()),
+    max_attempts = GREATEST(job.max_attempts, job.attempt + 1)
+FROM locked
+WHERE job.id = locked.id
+RETURNING job.id, job.queue

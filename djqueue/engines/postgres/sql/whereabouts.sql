@@ -1,0 +1,13 @@
+-- Say where jobs are, to explain why nothing was done to them.
+-- Params: ids bigint[]. Returns: id, state, held_by (for a finished job: the live one that holds its unique key).
+-- One statement over both tables, as in get.sql.
+SELECT id, state, NULL::bigint AS held_by
+FROM djqueue_job
+WHERE id = ANY(%(ids)s::bigint[])
+UNION ALL
+SELECT finished.id, finished.state, live.id AS held_by
+FROM djqueue_finishedjob AS finished
+LEFT JOIN djqueue_job AS live ON live.unique_key = CASE
+    WHEN finished.unique_key LIKE '%%:next' THEN left(finished.unique_key, -5) ELSE finished.unique_key
+END
+WHERE finished.id = ANY(%(ids)s::bigint[])

@@ -1,0 +1,180 @@
+"""``manage.py queuectl``: pause and resume queues; cancel, retry, discard and delete jobs."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import re
+import sys
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from djqueue import api, conf
+from djqueue.exceptions import DjqueueError
+from djqueue.management.backends import backend_of
+from djqueue.records import JobFilter, SteerOutcome
+from djqueue.states import JobState
+
+EXIT_SKIPPED = 3
+"""Something that was named by its id was not done; the output says why."""
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_LONGEST = timedelta(days=36_525)
+_NEEDS_STATE = ("retry", "delete")
+_TAKES_REASON = ("cancel", "discard")
+_HELP = {
+    "cancel": "End jobs that wait, and ask those that execute to end.",
+    "retry": "Run finished jobs again, and now those that wait for a time.",
+    "discard": "End jobs that wait as discarded.",
+    "delete": "Delete jobs that are finished or wait, without a trace.",
+}
+_SAID = {
+    SteerOutcome.CANCELLED: "cancelled",
+    SteerOutcome.REQUESTED: "executing, and asked to end",
+    SteerOutcome.RETRIED: "available again",
+    SteerOutcome.DISCARDED: "discarded",
+    SteerOutcome.DELETED: "deleted",
+    SteerOutcome.SKIPPED: "left as it was",
+}
+
+
+class Command(BaseCommand):
+    help = "Pause and resume queues; cancel, retry, discard and delete jobs, by id or by filter."
+    requires_system_checks = ["djqueue"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        pause = verbs.add_parser("pause", help="Start nothing of these queues any more. What executes goes on.")
+        resume = verbs.add_parser("resume", help="Let paused queues go on.")
+        for one in (pause, resume):
+            one.add_argument("queues", nargs="+", metavar="QUEUE")
+        pause.add_argument("--reason", default="", help="Why; the admin and queuestats show it.")
+        for verb, text in _HELP.items():
+            one = verbs.add_parser(verb, help=text, description=text)
+            one.add_argument("ids", nargs="*", metavar="ID")
+            one.add_argument("--state", action="append", default=[], choices=[s.value for s in api.STEERABLE[verb]])
+            one.add_argument("--queue", metavar="NAME")
+            one.add_argument("--task", metavar="PATH", help="The path of the task, like shop.tasks.send.")
+            one.add_argument(
+                "--older-than",
+                type=_duration,
+                metavar="10m|2h|7d",
+                help="Enqueued, or if finished, finished at least so long ago.",
+            )
+            one.add_argument("--dry-run", action="store_true", help="Only say how many jobs there are.")
+            one.add_argument("--yes", action="store_true", help="Do not ask.")
+            if verb in _TAKES_REASON:
+                one.add_argument("--reason", default="", help="Why; it is kept with each job.")
+        for one in verbs.choices.values():
+            one.add_argument("--backend", default=api.DEFAULT_ALIAS, metavar="ALIAS", help="Which entry of TASKS.")
+
+    def handle(self, *, verb: str, backend: str, **options: Any) -> None:
+        found = backend_of(backend)
+        try:
+            if verb in ("pause", "resume"):
+                self._set_queues(verb, found, options)
+            elif options["ids"]:
+                self._steer_named(verb, backend, options)
+            else:
+                self._steer_found(verb, backend, options)
+        except (DjqueueError, ValueError) as error:
+            raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            raise CommandError(f"The database refused: {str(error).strip()}") from error
+
+    def _set_queues(self, verb: str, backend: Any, options: dict[str, Any]) -> None:
+        names = list(dict.fromkeys(options["queues"]))
+        ruled = {queue.name for queue in backend.engine.queues()}
+        for name in names:
+            if not conf.QUEUE_NAME.fullmatch(name):
+                raise CommandError(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+            # One that was taken out of the settings while it was paused can still be resumed.
+            if backend.queues and name not in backend.queues and name not in ruled:
+                known = ", ".join(sorted(backend.queues))
+                raise CommandError(f"There is no queue {name!r}. The queues of this backend are: {known}.")
+        for name in names:
+            if verb == "pause":
+                is_done = api.pause(name, by=_me(), reason=options["reason"], using=backend.alias)
+                self.stdout.write(f"{name}: {'paused' if is_done else 'is paused already'}.")
+            else:
+                is_done = api.resume(name, using=backend.alias)
+                self.stdout.write(f"{name}: {'resumed' if is_done else 'is not paused'}.")
+
+    def _steer_named(self, verb: str, alias: str, options: dict[str, Any]) -> None:
+        if _filter(options) != JobFilter():
+            raise CommandError("Name jobs by their ids, or filter them, not both.")
+        ids = [_id(text) for text in options["ids"]]
+        if options["dry_run"]:
+            for id in ids:
+                job = api.get_job(id, using=alias)
+                can = job is not None and job.state in api.STEERABLE[verb]
+                said = "there is no such job" if job is None else job.state.value
+                self.stdout.write(f"{id}: {said}{'' if can or job is None else f', cannot {verb} it'}.")
+            return
+        skipped = 0
+        for steered in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
+            skipped += not steered.is_done
+            why = f": {steered.reason}" if steered.reason else "."
+            self.stdout.write(f"{steered.id}: {_SAID[steered.outcome]}{why}")
+        if skipped:
+            sys.exit(EXIT_SKIPPED)
+
+    def _steer_found(self, verb: str, alias: str, options: dict[str, Any]) -> None:
+        jobs = _filter(options)
+        if jobs == JobFilter():
+            raise CommandError(f"Which jobs? Name ids, or filter: queuectl {verb} --queue NAME --state STATE …")
+        if verb in _NEEDS_STATE and not jobs.states:
+            raise CommandError(f"Say which: queuectl {verb} --state " + "|".join(s.value for s in api.STEERABLE[verb]))
+        count = api.count(verb, jobs, using=alias).count
+        words = f"{'more than ' if count >= api.COUNT_LIMIT else ''}{count:,} job{'' if count == 1 else 's'}"
+        if options["dry_run"] or not count:
+            self.stdout.write(f"{words} to {verb}. Nothing was done.")
+            return
+        if not options["yes"]:
+            if not sys.stdin.isatty():
+                raise CommandError(f"{words} to {verb}. Add --yes to do it. Nothing was done.")
+            if input(f"{verb.capitalize()} {words}? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise CommandError("Nothing was done.")
+        report = getattr(api, verb)(jobs, using=alias, **_values(verb, options))
+        for outcome, number in report.outcomes.items():
+            if outcome is not SteerOutcome.SKIPPED:
+                self.stdout.write(f"{number:,} {_SAID[outcome]}.")
+        for reason, number in report.skipped.items():
+            some = ", ".join(map(str, report.examples[reason]))
+            self.stdout.write(f"{number:,} left as they were: {reason} (such as {some})")
+
+
+def _filter(options: dict[str, Any]) -> JobFilter:
+    return JobFilter(
+        states=tuple(map(JobState, options["state"])),
+        queue=options["queue"],
+        task=options["task"],
+        older_than=options["older_than"],
+    )
+
+
+def _values(verb: str, options: dict[str, Any]) -> dict[str, str]:
+    return {"by": _me(), "reason": options["reason"]} if verb in _TAKES_REASON else {}
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "queuectl"  # a container's user without a name
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise CommandError(f"{text!r} is no id of a job: a whole number. Nothing was done.")
+    return int(text)
+
+
+def _duration(text: str) -> timedelta:
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip())
+    if match and (duration := timedelta(**{_UNITS[match[2]]: int(match[1])})) <= _LONGEST:
+        return duration
+    raise argparse.ArgumentTypeError(f"{text!r} is no duration: a number and s, m, h or d, like 90s, 10m, 2h or 7d.")

@@ -1,0 +1,125 @@
+"""``manage.py queuestats``: what waits where, since when, and who serves it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from djqueue.api import DEFAULT_ALIAS
+from djqueue.engines.protocol import Engine
+from djqueue.management.backends import backend_of
+from djqueue.records import WorkerStatus
+from djqueue.runtime.heart import SILENT_SECONDS
+from djqueue.states import LIVE_STATES
+
+
+class Command(BaseCommand):
+    help = "Show the queues: live jobs by state, how long the oldest has waited, who serves them and what is paused."
+    requires_system_checks = ["djqueue"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="Print one JSON object, for other programs.")
+        parser.add_argument("--backend", default=DEFAULT_ALIAS, metavar="ALIAS", help="Which entry of TASKS.")
+
+    def handle(self, **options: Any) -> None:
+        backend = backend_of(options["backend"])
+        try:
+            stats = collect(backend.engine, {*backend.queues, *backend.settings.queues})
+        except DatabaseError as error:
+            raise CommandError(f"The database did not answer: {str(error).strip()}") from error
+        self.stdout.write(json.dumps(stats, indent=2) if options["json"] else _table(stats))
+
+
+def collect(engine: Engine, configured: set[str]) -> dict[str, Any]:
+    """Gather the figures as plain values, for JSON."""
+    counts = {count.queue: count for count in engine.counts()}
+    rules = {queue.name: queue for queue in engine.queues()}
+    workers = engine.workers()
+    served = {name for worker in workers for name in worker.queues}
+    queues = []
+    for name in sorted({*configured, *counts, *rules, *served}):
+        count, rule = counts.get(name), rules.get(name)
+        serving = [worker for worker in workers if name in worker.queues]
+        queues.append(
+            {
+                "name": name,
+                "states": {state.value: count.states.get(state.value, 0) if count else 0 for state in LIVE_STATES},
+                "oldest_available_seconds": count.oldest_available_seconds if count else None,
+                "paused": {"at": rule.paused_at.isoformat(), "by": rule.paused_by, "reason": rule.pause_reason}
+                if rule and rule.paused_at
+                else None,
+                "workers": sum(_state(worker) == "alive" for worker in serving),
+                "silent_workers": sum(_state(worker) == "silent" for worker in serving),
+            }
+        )
+    return {
+        "queues": queues,
+        "workers": [
+            {
+                "id": str(worker.id),
+                "name": worker.name,
+                "hostname": worker.hostname,
+                "pid": worker.pid,
+                "state": _state(worker),
+                "silent_seconds": round(worker.silent_seconds, 3),
+                "queues": sorted(worker.queues),
+            }
+            for worker in workers
+        ],
+    }
+
+
+def _state(worker: WorkerStatus) -> str:
+    if worker.is_dead:
+        return "dead"
+    if worker.silent_seconds > SILENT_SECONDS:
+        return "silent"
+    return "draining" if worker.is_draining else "alive"
+
+
+def _table(stats: dict[str, Any]) -> str:
+    states = [state.value for state in LIVE_STATES]
+    rows = [["queue", *states, "oldest", "workers", ""]]
+    for queue in stats["queues"]:
+        oldest = queue["oldest_available_seconds"]
+        rows.append(
+            [
+                queue["name"],
+                *(f"{queue['states'][state]:,}" for state in states),
+                "-" if oldest is None else f"{oldest:,.1f} s",
+                str(queue["workers"]),
+                _note(queue),
+            ]
+        )
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if place in (0, len(row) - 1) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    if not stats["queues"]:
+        lines = ["No queues yet."]
+    lines += [
+        f"Worker {worker['name']} is {worker['state']}: its last beat was {worker['silent_seconds']:,.0f} s ago."
+        for worker in stats["workers"]
+        if worker["state"] in ("silent", "dead")
+    ]
+    return "\n".join(lines)
+
+
+def _note(queue: dict[str, Any]) -> str:
+    notes = []
+    if paused := queue["paused"]:
+        who = f" by {paused['by']}" if paused["by"] else ""
+        notes.append(f"paused{who}" + (f": {paused['reason']}" if paused["reason"] else ""))
+    elif not queue["workers"]:
+        notes.append("not served")
+    if queue["silent_workers"]:
+        notes.append(f"{queue['silent_workers']} silent")
+    return ", ".join(notes)

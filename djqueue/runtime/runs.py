@@ -1,0 +1,72 @@
+"""One execution while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+
+from djqueue.cancellation import Cancelled
+from djqueue.exceptions import Cancel, Steering, TaskTimeout
+from djqueue.runtime.lanes import Execution
+
+
+class Run:
+    """What the timekeeper, a cancel request and the executor know of a running job.
+
+    A plain object with slots: there is one per job on the hot path. ``cancelled`` is made when somebody needs it.
+    """
+
+    __slots__ = ("_cancelled", "cancel_reason", "deadline", "execution", "future", "is_overdue", "is_stuck", "started")
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self.started = time.monotonic()
+        timeout = execution.task.timeout
+        self.deadline: float | None = None if timeout is None else self.started + timeout.total_seconds()
+        self.future: asyncio.Task[None] | None = None
+        self.is_overdue = False
+        self.is_stuck = False
+        """Overdue, asked to stop, and still running after the grace."""
+        self.cancel_reason: str | None = None
+        """Why somebody cancelled the job; None: nobody did."""
+        self._cancelled: Cancelled | None = None
+
+    @property
+    def cancelled(self) -> Cancelled:
+        if self._cancelled is None:
+            self._cancelled = Cancelled()
+        return self._cancelled
+
+    @property
+    def started_at(self) -> datetime:
+        """When it began, by the store's clock."""
+        return self._by_the_store(self.started)
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """The deadline, by the store's clock."""
+        return None if self.deadline is None else self._by_the_store(self.deadline)
+
+    def _by_the_store(self, moment: float) -> datetime:
+        # The claim was made by the store's clock, and a moment later it was here.
+        return self.execution.job.attempted_at + timedelta(seconds=moment - self.execution.claimed)
+
+    def stop(self, reason: str) -> None:
+        """Ask the task to stop: set ``context.cancelled`` and cancel what it awaits."""
+        self.cancelled.set(reason)
+        if (future := self.future) is not None:
+            future.get_loop().call_soon_threadsafe(future.cancel, reason)
+
+    def judge(self, error: BaseException) -> BaseException:
+        """Return what the error of a run that was asked to stop amounts to."""
+        if isinstance(error, Steering):
+            return error
+        if self.cancel_reason is not None:
+            judged: BaseException = Cancel(self.cancel_reason)
+        elif self.is_overdue or (self.deadline is not None and time.monotonic() >= self.deadline):
+            judged = TaskTimeout(f"The task ran longer than its timeout of {self.execution.task.timeout}.")
+        else:
+            return error
+        judged.__cause__ = error
+        return judged

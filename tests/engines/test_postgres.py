@@ -1,0 +1,270 @@
+"""What is true of the PostgreSQL engine alone: its notifications, locks and connections."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.postgres.statements import sql
+from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.records import Ack, NewJob
+from djqueue.states import JobState
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+
+QUIET = 0.3
+LONG = 10.0
+ONE = NewJob("tests.task")
+
+
+@pytest.fixture
+def engine(postgres: PostgresEngine) -> PostgresEngine:
+    return postgres
+
+
+@pytest.fixture
+def notifications(engine: PostgresEngine) -> Iterator[Notifications]:
+    with connect(engine.alias, "spy") as session:
+        yield Notifications(session)
+
+
+class Notifications:
+    """Hears every notification of the installation, and marks no sleep."""
+
+    def __init__(self, session: psycopg.Connection) -> None:
+        self._session = session
+        [channel] = session.execute(sql("listen")).fetchone()
+        session.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+
+    def heard(self, timeout: float = QUIET, stop_after: int | None = None) -> list[str]:
+        return [notify.payload for notify in self._session.notifies(timeout=timeout, stop_after=stop_after)]
+
+
+def terminate(role: str) -> int:
+    """Terminate the sessions of this role in this database and return how many there were."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE application_name = %s AND datname = current_database()",
+            [f"djqueue {role}"],
+        )
+        return cursor.fetchone()[0]
+
+
+class TestNotifications:
+    def test_when_nobody_sleeps_nobody_is_notified(self, engine, notifications, worker, me):
+        engine.insert([ONE])
+        with transaction.atomic():
+            engine.insert([ONE])
+        [job, _] = worker.fetch("default", 2, me)
+        worker.ack([Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False)])
+        worker.rescue([me])
+
+        assert notifications.heard() == []
+
+    def test_a_sleeper_who_got_up_is_not_notified(self, engine, notifications, listener):
+        listener.mark(["default"])
+        listener.unmark()
+
+        engine.insert([ONE])
+
+        assert notifications.heard() == []
+
+    def test_a_sleeper_that_died_is_not_notified(self, engine, notifications, listener):
+        listener.mark(["default"])
+        terminate("listener")
+
+        engine.insert([ONE])
+
+        assert notifications.heard() == []
+
+    def test_a_transaction_notifies_once_per_queue(self, engine, notifications, listener):
+        """B64"""
+        queue = "q" * 120
+        listener.mark(["default", queue])
+
+        with transaction.atomic():
+            for _ in range(50):
+                engine.insert([ONE, ONE._replace(queue=queue)])
+                with transaction.atomic():
+                    engine.insert([ONE])
+
+        assert sorted(notifications.heard()) == ["default", queue]
+
+    def test_many_transactions_register_one_hook_each(self, engine):
+        for _ in range(2):
+            with transaction.atomic():
+                for _ in range(5):
+                    engine.insert([ONE])
+                assert len(connection.run_on_commit) == 1
+
+    def test_a_hook_of_the_application_before_ours_keeps_it_one(self, engine):
+        with transaction.atomic():
+            transaction.on_commit(lambda: None)
+            engine.insert([ONE])
+            transaction.on_commit(lambda: None)
+            engine.insert([ONE])
+
+            assert len(connection.run_on_commit) == 3
+
+    def test_under_manual_transaction_management_the_commit_notifies(self, engine, notifications, listener):
+        listener.mark(["default"])
+        transaction.set_autocommit(False)
+        try:
+            engine.insert([ONE])
+            assert listener.wait(QUIET) == set()
+            transaction.commit()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+
+        assert listener.wait(LONG) == {"default"}
+
+    def test_under_manual_transaction_management_no_lock_keeps_a_sleeper_from_its_mark(self, engine, listener):
+        transaction.set_autocommit(False)
+        try:
+            engine.insert([ONE])
+            listener.mark(["default"])
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+
+        engine.insert([ONE])
+        assert listener.wait(LONG) == {"default"}
+
+    def test_a_failing_wake_up_does_not_fail_the_enqueue(self, engine, monkeypatch, caplog):
+        monkeypatch.setattr("djqueue.engines.postgres.wakes.sql", lambda name: "SELECT nonsense")
+
+        with caplog.at_level(logging.CRITICAL + 1, logger="djqueue"), transaction.atomic():
+            [inside] = engine.insert([ONE])
+        [outside] = engine.insert([ONE])
+
+        assert engine.get(inside.id) is not None
+        assert engine.get(outside.id) is not None
+
+    def test_a_schema_with_the_longest_name_can_be_woken(self, engine):
+        schema = "s" * 63
+        with connection.cursor() as cursor, transaction.atomic():
+            cursor.execute(f"CREATE SCHEMA {schema}")
+            cursor.execute(f"SET LOCAL search_path = {schema}")
+            cursor.execute(sql("listen"))
+            [channel] = cursor.fetchone()
+            cursor.execute(sql("notify"), {"queues": ["q" * 128]})
+            transaction.set_rollback(True)
+
+        assert len(channel.encode()) < 64
+
+    def test_without_listen_nothing_is_marked_asked_or_notified(self, notifications, listener, me):
+        engine = PostgresEngine("default", listen=False)
+        with engine.open_listener() as deaf, engine.open_worker() as worker:
+            deaf.mark(["default"])
+            listener.mark(["default"])
+            engine.insert([ONE])
+            worker.wake(["default"])
+
+            assert notifications.heard() == []
+            assert deaf.wait(0.01) == set()
+            assert deaf._connection is None
+
+
+class TestListenerConnection:
+    def test_a_listener_whose_session_ended_says_so_and_connects_again(self, engine, listener, monkeypatch):
+        monkeypatch.setattr("djqueue.engines.postgres.listener._RECONNECT_SECONDS", 0.0)
+        listener.mark(["default"])
+        assert terminate("listener") == 1
+
+        started = time.monotonic()
+        listener.wait(LONG)
+        listener.wait(0.01)
+        assert time.monotonic() - started < LONG / 2
+        listener.mark(["default"])
+        engine.insert([ONE])
+
+        assert listener.wait(LONG) == {"default"}
+
+    def test_a_session_that_ends_before_the_mark_is_no_error(self, engine, listener, monkeypatch):
+        monkeypatch.setattr("djqueue.engines.postgres.listener._RECONNECT_SECONDS", 0.0)
+        listener.mark(["default"])
+        terminate("listener")
+        listener.unmark()
+
+        listener.mark(["default"])
+        engine.insert([ONE])
+
+        assert listener.wait(LONG) == {"default"}
+
+    def test_while_the_server_is_away_waiting_is_only_a_sleep(self, listener, monkeypatch):
+        def refuse(alias: str, role: str) -> None:
+            raise EngineUnavailable("refused")
+
+        monkeypatch.setattr("djqueue.engines.postgres.listener.connect", refuse)
+
+        listener.mark(["default"])
+
+        assert listener.wait(0.01) == set()
+        listener.unmark()
+
+
+class TestWorkerConnection:
+    def test_a_session_that_ended_is_unavailable_once_and_then_replaced(self, engine, worker, me):
+        engine.insert([ONE])
+        assert terminate("worker") == 1
+
+        with pytest.raises(EngineUnavailable):
+            worker.fetch("default", 1, me)
+
+        assert len(worker.fetch("default", 1, me)) == 1
+
+    def test_a_read_only_server_is_unavailable_and_left(self, engine, worker, me):
+        engine.insert([ONE])
+        first = worker._connection
+        first.execute("SET default_transaction_read_only = on")
+
+        with pytest.raises(EngineUnavailable):
+            worker.fetch("default", 1, me)
+
+        assert first.closed
+        assert len(worker.fetch("default", 1, me)) == 1
+
+    def test_the_isolation_level_of_the_role_does_not_reach_us(self, engine, open_worker, me):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT current_database()")
+            [database] = cursor.fetchone()
+            cursor.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'serializable'")
+            cursor.execute(f'ALTER DATABASE "{database}" SET lock_timeout = 1')
+            try:
+                worker = open_worker()
+                worker.fetch("default", 1, me)
+
+                rows = worker._connection.execute(
+                    "SELECT current_setting('transaction_isolation'), current_setting('lock_timeout')"
+                ).fetchall()
+            finally:
+                cursor.execute(f'ALTER DATABASE "{database}" RESET ALL')
+
+        assert rows == [("read committed", "0")]
+
+    def test_a_batch_is_stored_whole_or_not_at_all(self, engine, worker, me):
+        engine.insert([ONE] * 2)
+        a, b = worker.fetch("default", 2, me)
+        good = Ack(a.id, a.claim, JobState.COMPLETED)
+        bad = Ack(b.id, b.claim, JobState.RETRYABLE, error=r'{"m": "\u0000"}')
+
+        with pytest.raises(EngineRefused):
+            worker.ack([good, bad])
+
+        assert engine.get(a.id).state == "executing"
+        assert worker.ack([good]) == {a.id}
+
+    def test_it_can_be_closed_twice_and_used_again(self, worker, me):
+        worker.close()
+        worker.close()
+
+        assert worker.fetch("default", 1, me) == []

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from djqueue import api
+from djqueue.models import FinishedJob, Job, Queue, Worker
+from tests.admin.conftest import ago, make_worker
+from tests.app.tasks import add, send_mail
+
+pytestmark = pytest.mark.django_db
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run queuectl as anna, with no terminal; ``code`` is the exit code that is expected."""
+    monkeypatch.setattr("getpass.getuser", lambda: "anna")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def run(*args: object, code: int = 0) -> str:
+        out = io.StringIO()
+        ended = 0
+        try:
+            call_command("queuectl", *map(str, args), stdout=out)
+        except SystemExit as exit:
+            ended = exit.code
+        assert ended == code
+        return out.getvalue()
+
+    return run
+
+
+class TestPause:
+    def test_queues_are_paused_with_who_and_why_and_resumed(self, run: Run) -> None:
+        assert run("pause", "mail", "reports", "--reason", "No paper.") == "mail: paused.\nreports: paused.\n"
+
+        queue = Queue.objects.get(pk="mail")
+        assert queue.paused_at is not None
+        assert (queue.paused_by, queue.pause_reason) == ("anna", "No paper.")
+        assert run("pause", "mail") == "mail: is paused already.\n"
+        assert run("resume", "mail") == "mail: resumed.\n"
+        assert run("resume", "mail") == "mail: is not paused.\n"
+
+    def test_with_a_bad_name_none_is_paused(self, run: Run) -> None:
+        with pytest.raises(CommandError, match="'a b' is no queue name"):
+            run("pause", "mail", "a b")
+
+        assert not Queue.objects.exists()
+
+    def test_a_queue_that_the_backend_does_not_have_is_a_typing_error(self, run: Run, settings: Any) -> None:
+        settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mail"]}}
+
+        with pytest.raises(
+            CommandError, match=r"There is no queue 'mial'\. The queues of this backend are: default, mail"
+        ):
+            run("pause", "mail", "mial")
+
+        assert not Queue.objects.exists()
+
+    def test_a_paused_queue_that_left_the_settings_can_be_resumed(self, run: Run, settings: Any) -> None:
+        api.pause("old")
+        settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default"]}}
+
+        assert run("resume", "old") == "old: resumed.\n"
+
+
+class TestByIds:
+    def test_each_job_is_answered_for(self, run: Run) -> None:
+        first, second = add.enqueue(1), add.enqueue(2)
+
+        out = run("cancel", first.id, second.id, "--reason", "Not needed.")
+
+        assert out == f"{first.id}: cancelled.\n{second.id}: cancelled.\n"
+        assert {job.cancel_request["by"] for job in FinishedJob.objects.all()} == {"anna"}
+        assert {job.errors[0]["message"] for job in FinishedJob.objects.all()} == {"Not needed."}
+
+    def test_what_was_skipped_says_why_and_shows_in_the_exit_code(self, run: Run) -> None:
+        job = add.enqueue(1)
+        api.cancel(job)
+
+        assert run("discard", job.id, 999, code=3) == (
+            f"{job.id}: left as it was: It is cancelled already.\n999: left as it was: There is no such job.\n"
+        )
+        assert run("retry", job.id) == f"{job.id}: available again.\n"
+        assert run("discard", job.id) == f"{job.id}: discarded.\n"
+        assert run("delete", job.id) == f"{job.id}: deleted.\n"
+
+    def test_with_a_bad_id_nothing_is_done(self, run: Run) -> None:
+        job = add.enqueue(1)
+
+        with pytest.raises(CommandError, match="'x' is no id of a job"):
+            run("cancel", job.id, "x")
+
+        assert Job.objects.count() == 1
+
+    def test_a_dry_run_says_where_they_are(self, run: Run) -> None:
+        job = add.enqueue(1)
+        Job.objects.update(state="executing")
+
+        assert run("delete", job.id, 999, "--dry-run") == (
+            f"{job.id}: executing, cannot delete it.\n999: there is no such job.\n"
+        )
+
+    def test_ids_and_filters_do_not_mix(self, run: Run) -> None:
+        with pytest.raises(CommandError, match="not both"):
+            run("cancel", 1, "--queue", "mail")
+
+
+class TestByFilter:
+    def test_it_needs_a_filter(self, run: Run) -> None:
+        with pytest.raises(CommandError, match="Which jobs"):
+            run("cancel")
+
+    @pytest.mark.parametrize("verb", ["retry", "delete"])
+    def test_what_could_bring_back_or_destroy_everything_needs_a_state(self, run: Run, verb: str) -> None:
+        with pytest.raises(CommandError, match=f"Say which: queuectl {verb} --state"):
+            run(verb, "--queue", "mail", "--yes")
+
+    def test_a_dry_run_counts_and_does_nothing(self, run: Run) -> None:
+        send_mail.enqueue("anna")
+        add.enqueue(1)
+
+        assert run("cancel", "--queue", "mail", "--dry-run") == "1 job to cancel. Nothing was done.\n"
+        assert Job.objects.count() == 2
+
+    def test_without_a_terminal_it_needs_yes(self, run: Run) -> None:
+        add.enqueue(1)
+
+        with pytest.raises(CommandError, match=r"1 job to cancel\. Add --yes to do it\. Nothing was done\."):
+            run("cancel", "--queue", "default")
+
+        assert Job.objects.count() == 1
+
+    @pytest.mark.parametrize(("answer", "is_done"), [("y", True), ("YES", True), ("", False), ("n", False)])
+    def test_at_a_terminal_it_asks(self, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, is_done: bool) -> None:
+        add.enqueue(1)
+        add.enqueue(2)
+        asked = []
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+
+        if is_done:
+            assert run("discard", "--state", "available") == "2 discarded.\n"
+        else:
+            with pytest.raises(CommandError, match="Nothing was done"):
+                run("discard", "--state", "available")
+
+        assert asked == ["Discard 2 jobs? [y/N] "]
+        assert Job.objects.count() == (0 if is_done else 2)
+
+    def test_all_filters_apply_together(self, run: Run) -> None:
+        old, young, other = add.enqueue(1), add.enqueue(2), send_mail.enqueue("anna")
+        Job.objects.filter(pk__in=[old.id, other.id]).update(inserted_at=ago(hours=3))
+        args = ["--queue", "default", "--task", add.module_path, "--older-than", "2h", "--state", "available", "--yes"]
+
+        assert run("cancel", *args) == "1 cancelled.\n"
+        assert set(Job.objects.values_list("pk", flat=True)) == {int(young.id), int(other.id)}
+
+    def test_running_ones_are_asked(self, run: Run) -> None:
+        add.enqueue(1)
+        Job.objects.update(state="executing")
+
+        assert run("cancel", "--queue", "default", "--yes") == "1 executing, and asked to end.\n"
+
+    @pytest.mark.parametrize("text", ["", "10", "-5m", "1w", "999999999d", "h"])
+    def test_what_is_no_duration_is_an_error(self, run: Run, text: str) -> None:
+        with pytest.raises(CommandError, match="no duration"):
+            run("cancel", f"--older-than={text}", "--yes")
+
+    def test_a_state_in_which_nothing_can_be_done_is_an_error(self, run: Run) -> None:
+        with pytest.raises(CommandError, match="invalid choice: 'completed'"):
+            run("cancel", "--state", "completed", "--yes")
+
+
+def test_an_unknown_backend_is_named(run: Run) -> None:
+    with pytest.raises(CommandError, match="There is no usable backend 'nowhere' in TASKS"):
+        run("pause", "mail", "--backend", "nowhere")
+
+
+class TestQueuestats:
+    def stats(self, *args: str) -> str:
+        out = io.StringIO()
+        call_command("queuestats", *args, stdout=out)
+        return out.getvalue()
+
+    def test_every_queue_is_shown_with_what_matters(self) -> None:
+        send_mail.enqueue("anna")
+        add.enqueue(1)
+        Job.objects.filter(queue="mail").update(ready_at=ago(seconds=90))
+        api.pause("reports", by="anna", reason="No paper.")
+        make_worker(queues={"default": None})
+        make_worker(name="gone", queues={"mail": 4}, beat_at=ago(seconds=75))
+
+        lines = self.stats().splitlines()
+
+        assert [" ".join(line.split()) for line in lines[1:]] == [
+            next(" ".join(line.split()) for line in lines if line.startswith("default")),
+            next(" ".join(line.split()) for line in lines if line.startswith("mail")),
+            "reports 0 0 0 0 0 - 0 paused by anna: No paper.",
+            "Worker gone is silent: its last beat was 75 s ago.",
+        ]
+        assert " ".join(lines[2].split()).startswith("mail 0 1 0 0 0 90.")
+        assert lines[2].endswith("0  not served, 1 silent")
+        assert lines[1].split()[-1] == "1"
+
+    def test_as_json_it_is_for_programs(self) -> None:
+        send_mail.enqueue("anna")
+        api.pause("mail", by="anna")
+        worker = make_worker(queues={"mail": 4}, died_at=ago(seconds=1))
+
+        stats = json.loads(self.stats("--json"))
+
+        [mail] = stats["queues"]
+        assert mail["states"] == {"scheduled": 0, "available": 1, "executing": 0, "retryable": 0, "suspended": 0}
+        assert 0 <= mail["oldest_available_seconds"] < 60
+        assert (mail["paused"]["by"], mail["paused"]["reason"], mail["workers"]) == ("anna", "", 0)
+        assert [(one["id"], one["state"], one["queues"]) for one in stats["workers"]] == [
+            (str(worker.pk), "dead", ["mail"])
+        ]
+
+    def test_nothing_is_there_yet(self) -> None:
+        assert not Worker.objects.exists()
+        assert self.stats() == "No queues yet.\n"
