@@ -202,6 +202,7 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
         reason: str = "",
         limit: int = 5000,
         now: datetime | None = None,
@@ -209,6 +210,7 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
+        ``kept`` (id → claim) is left alone: a living worker takes back what it has claimed and does not know of.
         ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """
 

@@ -172,6 +172,8 @@ class TestAMillionJobs:
                 "workers": [me],
                 "ran_id": [1],
                 "ran_claim": [1],
+                "kept_id": [],
+                "kept_claim": [],
                 "reason": "",
                 "limit": 5000,
                 "now": None,

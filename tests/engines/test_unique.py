@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.maintenance.keys import LOOK_SECONDS, KeyPruner
 from djqueue.models import FinishedJob, Job
-from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, Retried, UniqueRule
+from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, UniqueRule
 from djqueue.states import FINAL_STATES, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -167,7 +167,8 @@ class TestUnique:
             run(JobState.DISCARDED)
             second = insert(engine, rule, key=key)
 
-            assert engine.retry([first.id]) == [Retried(first.id, False, second.id)]
+            [retried] = engine.retry([first.id])
+            assert (retried.is_done, retried.held_by) == (False, second.id)
             assert engine.get(first.id).state == JobState.DISCARDED
             run()
 
@@ -552,9 +553,10 @@ class TestFollowUp:
                 [next.id],
             )
 
-        assert engine.retry([next.id]) == [Retried(next.id, False, first.id)]
+        [retried] = engine.retry([next.id])
+        assert (retried.is_done, retried.held_by) == (False, first.id)
         end(worker, running)
-        assert engine.retry([next.id]) == [Retried(next.id, True)]
+        assert engine.retry([next.id])[0].is_done
         assert engine.get(next.id).unique_key == "k"
 
 

@@ -21,7 +21,7 @@ import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
@@ -68,9 +68,12 @@ T = TypeVar("T")
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
-    def __init__(self, alias: str, *, listen: bool = True) -> None:
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
         self.alias = alias
         self.listen = listen
+        self.statement_timeout = statement_timeout_seconds
 
     def insert(
         self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
@@ -152,7 +155,7 @@ class PostgresEngine(Steering):
 
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
-        return PostgresWorkerEngine(self.alias, listen=self.listen)
+        return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
     def open_listener(self) -> PostgresListener:
         """Open a listener; it connects at its first mark."""
@@ -165,9 +168,12 @@ class PostgresWorkerEngine:
     A lost connection raises ``EngineUnavailable``; the next statement connects again.
     """
 
-    def __init__(self, alias: str, *, listen: bool = True) -> None:
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
         self._alias = alias
         self._listen = listen
+        self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._unstageable: list[int] = []
 
@@ -294,6 +300,7 @@ class PostgresWorkerEngine:
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -305,6 +312,8 @@ class PostgresWorkerEngine:
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "kept_id": list(kept or ()),
+                "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
                 "reason": clean(reason),
                 "limit": limit,
@@ -417,16 +426,22 @@ class PostgresWorkerEngine:
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, "worker")
+                    self._connection = connect(self._alias, "worker", self._statement_timeout)
                 return work(self._connection)
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
                 raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
-            except _UNAVAILABLE as error:
-                self.close()
-                raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
+            except psycopg.Error as error:
+                # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
+                # has hung up, the next statement needs another connection.
+                if isinstance(error, _UNAVAILABLE) or self._connection is None or self._connection.closed:
+                    self.close()
+                    raise EngineUnavailable(
+                        f"The database {self._alias!r} did not answer: {str(error).strip()}"
+                    ) from error
+                raise
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
