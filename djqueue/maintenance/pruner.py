@@ -1,4 +1,4 @@
-"""Delete finished jobs that have been kept long enough.
+"""Delete finished jobs that have been kept long enough, and unique keys that nobody holds any more.
 
 Runs on the leader only, in passes along the history, oldest first, and a pass in small steps: none holds its locks for
 more than a moment, and between two the pruner rests for a multiple of what the step took, so that it uses a small part
@@ -72,6 +72,8 @@ class Pruner(Service):
             self._limit = min(LARGEST_STEP, self._limit * 2)
 
     def _end_pass(self) -> float:
+        # After the jobs, for some keys are held by those that are kept.
+        self._engine.prune_keys(LARGEST_STEP)
         self.last_run = time.monotonic()
         if self._deleted:
             telemetry.emit("djqueue.job.pruned", logging.INFO, count=self._deleted, seconds=self.last_run - self._began)

@@ -265,8 +265,8 @@ class TestHoldThatIsOver:
 
     def test_a_row_of_a_job_that_was_refused_is_removed_at_once(self, engine, pool, session):
         session.execute(
-            "INSERT INTO djqueue_job (state, queue, task, inserted_at, unique_key) "
-            "VALUES ('available', 'default', 'tests.task', now(), 'k')"
+            "INSERT INTO djqueue_job (state, queue, task, inserted_at, ready_at, unique_key) "
+            "VALUES ('available', 'default', 'tests.task', now(), now(), 'k')"
         )
         later = elsewhere(pool, lambda: insert(engine, WINDOW))
         wait_until_somebody_is_blocked()

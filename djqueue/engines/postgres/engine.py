@@ -89,7 +89,7 @@ class PostgresEngine(Steering):
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        due_in = min((_due_in(new, job) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
+        due_in = min((_due_in(new, job, rule) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)
         return inserted
@@ -396,7 +396,7 @@ class PostgresWorkerEngine:
             self._connection = None
 
     def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
-        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
         try:
             rows = self._run("release", {"keys": keys, "now": now})
         except EngineRefused:
@@ -404,7 +404,7 @@ class PostgresWorkerEngine:
             if len(keys) == 1:
                 return set()
             return set().union(*(self._release([key], now) for key in keys))
-        return {queue for _, queue, state in rows if state == "available"}
+        return {queue if state == "available" else STAGE for _, queue, state in rows}
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
@@ -445,9 +445,9 @@ class PostgresWorkerEngine:
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
-def _due_in(new: NewJob, job: InsertedJob) -> float:
+def _due_in(new: NewJob, job: InsertedJob, rule: UniqueRule) -> float:
     """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
-    if job.state != "scheduled" or job.was_duplicate:
+    if job.state != "scheduled" or (job.was_duplicate and not rule.reschedule):
         return math.inf
     if new.scheduled_at is None:
         return new.delay.total_seconds() if new.delay is not None else 0.0
