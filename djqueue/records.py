@@ -80,6 +80,8 @@ class ClaimedJob(NamedTuple):
     attempted_at: datetime
     errors: str
     meta: str
+    ready_at: datetime
+    """When it became available; with ``id``, its place in its level of the queue."""
 
 
 class Ack(NamedTuple):

@@ -38,6 +38,11 @@ SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
 """Whoever stores a job that is due this soon wakes the stager."""
 
 
+def put_back(queue: str) -> str:
+    """Return the name to mark for one who wants to know that a job was put back into this queue before its turn."""
+    return f"{queue}!"
+
+
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
@@ -69,11 +74,19 @@ class Engine(Protocol):
 class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
         Nothing for a worker that is not registered or is dead. Fewer than ``limit`` does not mean that there are no more.
+        An engine may take a shortcut for a while, and pass over jobs that were put back; ``skipping`` tells, and
+        ``from_start`` forbids it. Nothing at all is only said after a search from the start.
         """
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut. Whoever puts a job back there wakes ``put_back(queue)``."""
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from djqueue import registry, telemetry
-from djqueue.engines.protocol import Listener, WorkerEngine
+from djqueue.engines.protocol import Listener, WorkerEngine, put_back
 from djqueue.exceptions import UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
@@ -25,6 +25,7 @@ from djqueue.states import JobState
 FETCH_LIMIT = 500
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
+WATCH_SECONDS = 1.0
 PARK_SECONDS = 30.0
 """How long a job of an unknown task waits before a worker looks at it again."""
 
@@ -60,7 +61,11 @@ class Producer(Service):
         self._on_finished = on_finished
         self._rotation = 0
         self._is_awake = True
-        """Whether there was work a moment ago. Only a producer that is not awake holds a mark."""
+        """Whether there was work a moment ago. Only a producer that is not awake holds a mark of a queue."""
+        self._from_start: set[str] = set()
+        """Queues into which a job was put back."""
+        self._watched: float | None = None
+        """When we last marked the names by which we are told of that; None: no need to."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -96,6 +101,7 @@ class Producer(Service):
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
         found = False
+        self._watch_skipped()
         for lane in self._lanes:
             queues = self._rotated(lane.queues)
             while queues and not self.is_stopping:
@@ -104,7 +110,8 @@ class Producer(Service):
                     limit = min(limit, self._remaining)
                 if limit <= 0:
                     break
-                jobs = self._engine.fetch(queues[0], limit, self._worker)
+                jobs = self._engine.fetch(queues[0], limit, self._worker, from_start=queues[0] in self._from_start)
+                self._from_start.discard(queues[0])
                 if jobs:
                     found = True
                     self._accept(lane, jobs)
@@ -115,6 +122,19 @@ class Producer(Service):
             self._is_awake = True
             self._listener.unmark()
         return hungry
+
+    def _watch_skipped(self) -> None:
+        """Where fetches pass over jobs that were put back, ask to be told of them."""
+        skipping = self._engine.skipping
+        if not skipping:
+            # The mark of a sleep must stand until it ends: there is no look after it.
+            if self._watched is not None and self._is_awake:
+                self._watched = None
+                self._listener.unmark()
+        elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
+            # Again and again, for marks that went with those of a sleep, or that another worker had.
+            self._watched = time.monotonic()
+            self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
         """Begin with another queue each time, so that a full one does not starve the others of its lane."""
@@ -167,6 +187,7 @@ class Producer(Service):
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
+        self._from_start |= {queue for lane in self._lanes for queue in lane.queues if put_back(queue) in woken}
         return bool(woken)
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:
