@@ -16,6 +16,7 @@ from uuid import UUID
 from djqueue.records import (
     Ack,
     ClaimedJob,
+    Health,
     Heartbeat,
     InsertedJob,
     Job,
@@ -63,6 +64,9 @@ class Engine(Protocol):
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow. Slow reads are cut off, and missing then."""
 
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
@@ -150,8 +154,10 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         somebody else has locked. ``queue``: leave those of all other queues.
         """
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
-        """Take or renew the lead."""
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead. ``loops``: seconds since each of the leader's loops did its work, for who looks on."""
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Protocol
 from uuid import UUID
 
 from djqueue import telemetry
@@ -11,6 +13,10 @@ from djqueue.service import Service
 
 LEASE_SECONDS = 5.0
 RENEW_SECONDS = 2.0
+
+
+class HasLastRun(Protocol):
+    last_run: float | None
 
 
 class Leader(Service):
@@ -22,6 +28,8 @@ class Leader(Service):
         self._holder = holder
         self._leads_until = 0.0
         self.term = 0
+        self.loops: Mapping[str, HasLastRun] = {}
+        """What works under this lead, by name: when it last did is told with each renewal."""
 
     @property
     def is_leader(self) -> bool:
@@ -32,7 +40,8 @@ class Leader(Service):
         """Take or renew the lease."""
         asked = time.monotonic()
         was_leader = self.is_leader
-        lease = self._engine.elect(self._holder, LEASE_SECONDS)
+        loops = {name: asked - loop.last_run for name, loop in self.loops.items() if loop.last_run is not None}
+        lease = self._engine.elect(self._holder, LEASE_SECONDS, loops=loops if was_leader else None)
         if lease.is_held:
             # Counted from before the question, so that it ends for us before it ends for the others.
             self._leads_until = asked + LEASE_SECONDS

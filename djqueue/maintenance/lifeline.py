@@ -60,6 +60,8 @@ class Lifeline(Service):
         self._dead_since: dict[UUID, float] = {}
         self._swept_term = -1
         self._swept_at = 0.0
+        self.last_run: float | None = None
+        """When the leader last looked after everybody, by the monotonic clock."""
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""
@@ -77,6 +79,7 @@ class Lifeline(Service):
             self._rescue_silent()
             self._bury_for_good()
             self._sweep()
+            self.last_run = time.monotonic()
         return LOOK_SECONDS
 
     def on_stop(self) -> None:

@@ -86,6 +86,7 @@ class Supervisor:
         self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
         self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
+        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:

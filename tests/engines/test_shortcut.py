@@ -329,4 +329,4 @@ def test_slow_scans_come_less_often(monkeypatch):
 
     place.note_scan([], 10, 0.5)
 
-    assert place.scan_at == 105.0
+    assert place.scan_at == 110.0

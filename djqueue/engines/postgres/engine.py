@@ -21,6 +21,7 @@ from django.db import connections
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.place import Place
 from djqueue.engines.postgres.statements import sql
@@ -31,6 +32,7 @@ from djqueue.records import (
     NOBODY,
     Ack,
     ClaimedJob,
+    Health,
     Heartbeat,
     InsertedJob,
     Job,
@@ -140,6 +142,10 @@ class PostgresEngine:
             if oldest_seconds is not None:
                 oldest[queue] = oldest_seconds
         return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.alias)
 
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
@@ -375,9 +381,12 @@ class PostgresWorkerEngine:
             cutoffs.append((rule, cutoff))
         return cutoffs
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
         """Take or renew the lead."""
-        rows = self._run("elect", {"holder": holder, "ttl": ttl_seconds, "now": now})
+        params = {"holder": holder, "ttl": ttl_seconds, "loops": json.dumps(dict(loops or {})), "now": now}
+        rows = self._run("elect", params)
         return Lease(True, rows[0][0]) if rows else Lease(False, 0)
 
     def resign(self, holder: UUID) -> None:

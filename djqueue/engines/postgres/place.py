@@ -9,7 +9,7 @@ That is a shortcut and no more. Times and ids are not in commit order, and jobs 
 search begins at the start again
 
 - whenever the shortcut finds less than it was asked for: at once if it finds nothing, else with the next fetch,
-- once a second otherwise, or less often if such a scan is slow: it takes a tenth of the time at most,
+- once a second otherwise, or less often if such a scan is slow: it takes a twentieth of the time at most,
 - at once when the caller says so, because somebody put a job back,
 - for as long as the scan from the start finds more before a key than it may take.
 
@@ -25,13 +25,15 @@ from typing import Any
 
 from djqueue.records import ClaimedJob
 
-SLOW_SECONDS = 0.002
+SLOW_SECONDS = 0.001
 """A fetch from the start that takes no longer than this, plus the price of its jobs, cannot have walked far."""
-JOB_SECONDS = 0.00004
+JOB_SECONDS = 0.00001
+CERTAIN_SECONDS = 0.1
+"""While the shortcut is taken, a scan that takes so long need not be asked whether it walks far."""
 FAR_BUFFERS = 100
 """A search for the first job that reads more pages than this has walked far: a few thousand entries."""
 SCAN_SECONDS = 1.0
-SCAN_FACTOR = 10.0
+SCAN_FACTOR = 20.0
 
 _LOWEST, _HIGHEST = -32_768, 32_767
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
@@ -71,12 +73,14 @@ class Place:
         if seconds <= SLOW_SECONDS + JOB_SECONDS * len(jobs):
             self.is_skipping = False
             return False
-        return self.is_skipping or now >= self.look_at
+        return seconds < CERTAIN_SECONDS if self.is_skipping else now >= self.look_at
 
     def note_walk(self, buffers: int, seconds: float) -> None:
         """Take down how many pages the search for the first job reads."""
         self.is_skipping = buffers > FAR_BUFFERS and bool(self._keys)
         self.look_at = time.monotonic() + max(SCAN_SECONDS, SCAN_FACTOR * seconds)
+        if self.scan_at:
+            self.scan_at += SCAN_FACTOR * seconds  # the look has walked too
 
     def ranges(self) -> dict[str, list[Any]]:
         """Return where to search, in run order: above the highest level, in it after its key, below it, and so on."""
