@@ -99,8 +99,11 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         stored, and none of the batch was.
         """
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available."""
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available.
+
+        An engine may take a shortcut for a while and find jobs late that committed late; ``from_start`` forbids it.
+        """
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -113,6 +116,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def bury(self, workers: Collection[UUID]) -> None:
         """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End what dead workers still have under way in the store, where that can be told; return how many connections.
+
+        A claim that was sent before the death could commit after the rescue otherwise.
+        """
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers.

@@ -26,7 +26,7 @@ def connect(alias: str, role: str) -> psycopg.Connection[TupleRow]:
     Raise ``EngineUnavailable`` when the database cannot be reached.
     """
     params = _params(alias)
-    params.setdefault("application_name", f"djqueue {role}")
+    params.setdefault("application_name", application_name(role))
     try:
         connection: psycopg.Connection[TupleRow] = psycopg.Connection.connect(**params, autocommit=True)
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
@@ -40,6 +40,10 @@ def connect(alias: str, role: str) -> psycopg.Connection[TupleRow]:
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
     return connection
+
+
+def application_name(role: str) -> str:
+    return f"djqueue {role}"
 
 
 def _params(alias: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import psycopg
 from django.db import connections
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.connection import application_name, connect
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.place import Place
@@ -58,6 +58,7 @@ _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLim
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
 _id = operator.itemgetter(0)
 
 
@@ -166,8 +167,12 @@ class PostgresWorkerEngine:
         self._alias = alias
         self._listen = listen
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._role = "worker"
         self._places: dict[str, Place] = {}
         self._unstageable: list[int] = []
+        self._staged_until: str | None = None
+        self._stage_all_at = 0.0
+        """Until then, by the monotonic clock, staging begins where it last ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +187,7 @@ class PostgresWorkerEngine:
 
         Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``place.py``.
         """
+        self._role = _role(worker)  # of a connection that is still to be opened
         params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
         if (place := self._places.get(queue)) is None:
             place = self._places[queue] = Place()
@@ -237,24 +243,36 @@ class PostgresWorkerEngine:
             self.wake(woken)
         return {row[0] for row in itertools.chain.from_iterable(answers)}
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues.
 
         A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        Where dead entries make the search from the start a long one, search after what the last full one staged.
         """
-        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        began = time.monotonic()
+        is_skipping = not from_start and now is None and began < self._stage_all_at
+        since = self._staged_until if is_skipping else None
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "since": since, "now": now}
         try:
-            [staged] = itertools.starmap(Staged, self._run("stage", params))
+            [(*values, at)] = self._run("stage", params)
+            staged = Staged(*values)
         except EngineRefused:
             due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
             parts = self._stage_in_parts(due, now)
             staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        else:
+            if not is_skipping:
+                seconds = time.monotonic() - began
+                is_slow = staged.count < limit and seconds > _SLOW_STAGE + _JOB_STAGE * staged.count
+                self._stage_all_at = began + max(1.0, 20 * seconds) if is_slow else 0.0
+            if staged.count < limit:
+                self._staged_until = at
         self.wake(staged.queues)
         return staged
 
     def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
         try:
-            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "since": None, "now": now})
         except EngineRefused as error:
             if len(ids) > 1:
                 middle = len(ids) // 2
@@ -262,7 +280,7 @@ class PostgresWorkerEngine:
             logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
             self._unstageable.append(ids[0])
             return []
-        return list(itertools.starmap(Staged, rows))
+        return [Staged(*values) for *values, _ in rows]
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -291,6 +309,18 @@ class PostgresWorkerEngine:
     def bury(self, workers: Collection[UUID]) -> None:
         """Mark workers as dead for ever."""
         self._run("bury", {"workers": list(workers)})
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End the connections on which these workers fetched; none behind a pooler, where they are shared."""
+        if not self._listen or not workers:
+            return 0
+        try:
+            [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
+        except psycopg.ProgrammingError as error:
+            # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
+            logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
+            return 0
+        return int(count)
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers."""
@@ -407,7 +437,7 @@ class PostgresWorkerEngine:
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, "worker")
+                    self._connection = connect(self._alias, self._role)
                 # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
                 with self._connection.transaction() if len(statements) > 1 else nullcontext():
                     cursors = [self._connection.execute(sql(name), params) for name, params in statements]
@@ -421,6 +451,10 @@ class PostgresWorkerEngine:
                 self.close()
                 raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+
+
+def _role(worker: UUID) -> str:
+    return f"worker {worker}"
 
 
 def _due_in(new: NewJob, job: InsertedJob) -> float:
