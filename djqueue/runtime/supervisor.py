@@ -113,6 +113,7 @@ class Supervisor:
             else None
         )
         self._warned = 0.0
+        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
