@@ -45,6 +45,26 @@ class NewJob(NamedTuple):
     """No two live jobs hold the same key."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueRule:
+    """What a store does with new jobs whose unique key is held."""
+
+    window: timedelta | None = None
+    """The key is held at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
+    holds_completed: bool = False
+    """A completed job goes on holding its key, for ``window`` or for as long as it is kept; one that failed does not."""
+    replace: bool = False
+    """A holder that waits takes the new job's arguments, priority, max_attempts, expiry and meta."""
+    reschedule: bool = False
+    """A holder that waits takes the new job's time; a new job without one is due at once."""
+    follow_up: bool = False
+    """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+
+
+LIVE_ONLY = UniqueRule()
+"""A duplicate is not stored and changes nothing."""
+
+
 class InsertedJob(NamedTuple):
     """What the store says about a job that it was given."""
 
@@ -52,7 +72,7 @@ class InsertedJob(NamedTuple):
     state: str
     inserted_at: datetime
     was_duplicate: bool = False
-    """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
+    """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
 
 
 class SteerOutcome(StrEnum):
@@ -258,6 +278,28 @@ class Rescued:
     @property
     def count(self) -> int:
         return self.requeued + self.discarded + self.cancelled
+
+
+class PruneRule(NamedTuple):
+    """Which finished jobs may go. Of several rules for a job, that of its task decides, then that of its queue."""
+
+    state: JobState
+    max_age: timedelta | None = None
+    """What finished longer ago goes. None: nothing goes for its age."""
+    max_count: int | None = None
+    """Of the jobs under this rule, only so many of the newest stay."""
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one step of a pass over the history did."""
+
+    count: int
+    """Jobs that were deleted; in a dry run, that would have been."""
+    place: Any
+    """Where the next step goes on, in words of the engine. None: the pass is over."""
 
 
 @dataclass(frozen=True, slots=True)

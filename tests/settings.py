@@ -71,6 +71,7 @@ TASKS = {
             "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
             "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
             "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
+            "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
         },
     }
 }

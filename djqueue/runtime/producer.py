@@ -20,6 +20,7 @@ from djqueue.engines.protocol import Listener, WorkerEngine
 from djqueue.exceptions import EngineUnavailable, UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
 from djqueue.service import Service
@@ -46,6 +47,7 @@ class Producer(Service):
         lanes: Sequence[Lane],
         acker: Acker,
         claims: ClaimBlock,
+        canceller: Canceller,
         *,
         poll_interval_seconds: float,
         max_jobs: int | None = None,
@@ -60,6 +62,7 @@ class Producer(Service):
         self._lanes = lanes
         self._acker = acker
         self._claims = claims
+        self._canceller = canceller
         self._poll_interval = poll_interval_seconds
         self._remaining = max_jobs
         self._drain = drain
@@ -76,7 +79,11 @@ class Producer(Service):
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
         self._hand_back_stranded()
+<<<<<<< HEAD
         self._settle_doubts()
+=======
+        self._canceller.heed()
+>>>>>>> main
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
             self._listener.wait(self._poll_interval)
             return 0
@@ -203,6 +210,7 @@ class Producer(Service):
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
+        self._canceller.heed(woken)
         return bool(woken)
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:

@@ -19,6 +19,8 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
+from djqueue.maintenance.pruner import Pruner
+from djqueue.maintenance.scheduler import Scheduler
 from djqueue.maintenance.stager import Stager
 from djqueue.records import WorkerInfo
 from djqueue.runtime import child
@@ -51,6 +53,9 @@ class SupervisorSpec:
     lanes: tuple[LaneSpec, ...]
     processes: int = 1
     drain: bool = False
+    cron: bool = False
+    """Enqueue the jobs of the crontab while it leads."""
+    database: str = "default"
     max_jobs: int | None = None
     max_rss_mebibytes: int | None = None
     max_age_seconds: float | None = None
@@ -75,7 +80,8 @@ class Child:
 
 
 class Supervisor:
-    """Runs in the main thread; executes no code of the application beyond its settings."""
+    """Runs in the main thread; executes no code of the application beyond its settings, and, for the crontab, the import of
+    its ``tasks`` modules (why: see ``maintenance/scheduler.py``)."""
 
     def __init__(self, spec: SupervisorSpec, engine: Engine, options: Options) -> None:
         self._spec = spec
@@ -96,14 +102,22 @@ class Supervisor:
         self._register = engine.open_worker()
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
         self._leader = Leader(engine.open_worker(), uuid4())
-        self._stager = Stager(engine.open_worker(), is_leader=lambda: self._leader.is_leader)
+        self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
+        self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
+        self._scheduler = (
+            Scheduler(engine.open_cron(), database=spec.database, is_leader=lambda: self._leader.is_leader)
+            if spec.cron
+            else None
+        )
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, self._leader, self._stager, self._lifeline]
+            services: list[Service] = [self._heart, self._leader, self._stager, self._pruner, self._lifeline]
+            if self._scheduler is not None:
+                services.append(self._scheduler)
             for service in services:
                 service.start()
             try:
@@ -345,6 +359,9 @@ class Supervisor:
             telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
             self._leader.stop()
             self._stager.stop()
+            self._pruner.stop()
+            if self._scheduler is not None:
+                self._scheduler.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
             for one in self._living():
                 self._heart.set_draining(one.id)

@@ -20,6 +20,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, TaskTimeout
 from djqueue.records import Ack
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
@@ -111,13 +112,15 @@ class Worker:
             )
             for lane in spec.lanes
         ]
+        fetching = engine.open_worker()
         self._producer = Producer(
             spec.id,
-            engine.open_worker(),
+            fetching,
             engine.open_listener(),
             self._lanes,
             self._acker,
             claims,
+            Canceller(fetching, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
             max_jobs=spec.max_jobs,
             drain=spec.drain,

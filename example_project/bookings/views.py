@@ -9,8 +9,7 @@ from airports.models import Airport
 from bookings.forms import BookingForm
 from bookings.models import Booking
 from bookings.tasks import charge_card, send_confirmation, write_ticket
-from djqueue import Task, TaskResult
-from djqueue import TaskResultDoesNotExist
+from djqueue import Task, TaskResult, TaskResultDoesNotExist
 
 
 def book(request: HttpRequest) -> HttpResponse:

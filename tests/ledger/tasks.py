@@ -253,3 +253,10 @@ def hoard(mebibytes: int) -> int:
 
 
 HOARD: list[bytes] = []
+
+
+@task(takes_context=True)
+def wait_for_cancel(context: Any, label: str) -> None:
+    write(label)
+    context.cancelled.wait(30)
+    raise RuntimeError("stopped half-way")

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone, translation
 
+from djqueue import api
 from djqueue.models import FinishedJob, Job
 from djqueue.states import JobState
 from tests.ledger import tasks
@@ -230,3 +231,43 @@ def test_a_worker_gives_up_after_a_configured_time_without_a_database() -> None:
 
     assert code == 2, running.log
     assert "supervisor.gave_up" in running.log
+
+
+class TestCancel:
+    def test_a_running_task_is_asked_to_stop_and_ends_as_cancelled(self) -> None:
+        sync = tasks.wait_for_cancel.enqueue("sync")
+        asynchronous = tasks.anap.enqueue("async", 60)
+
+        with worker() as running:
+            eventually(lambda: Entry.objects.count() == 2, explain=lambda: running.log)
+            asked = time.monotonic()
+            api.cancel(sync, by="ada", reason="wrong customer")
+            api.cancel(asynchronous, by="ada", reason="wrong customer")
+            eventually(lambda: FinishedJob.objects.count() == 2, explain=lambda: running.log)
+
+        assert time.monotonic() - asked < 5
+        for result in (sync, asynchronous):
+            job = FinishedJob.objects.get(pk=result.id)
+            assert job.state == JobState.CANCELLED, running.log
+            assert (job.cancel_request["by"], job.cancel_request["reason"]) == ("ada", "wrong customer")
+
+    def test_b97_a_cancel_works_without_notifications_too(self) -> None:
+        result = tasks.anap.enqueue("async", 60)
+
+        with worker(env={"DJQUEUE_LISTEN": "0"}) as running:
+            eventually(lambda: Entry.objects.count() == 1, explain=lambda: running.log)
+            api.cancel(result, by="ada")
+            eventually(lambda: FinishedJob.objects.exists(), 10, lambda: running.log)
+
+        assert FinishedJob.objects.get().state == JobState.CANCELLED
+
+    def test_a_task_that_completes_although_it_was_asked_to_stop_is_completed(self) -> None:
+        result = tasks.nap.enqueue("goes on", 2)
+
+        with worker() as running:
+            eventually(lambda: Entry.objects.count() == 1, explain=lambda: running.log)
+            api.cancel(result, by="ada")
+            eventually(lambda: FinishedJob.objects.exists(), explain=lambda: running.log)
+
+        result.refresh()
+        assert result.return_value == "goes on"

@@ -16,6 +16,7 @@ from djqueue.models import Job
 from djqueue.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.producer import Producer
@@ -59,6 +60,7 @@ class Bench:
             [lane],
             self.acker,
             self.claims,
+            Canceller(self.engine, {}),
             poll_interval_seconds=0.05,
         )
 

@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import math
 import operator
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
+<<<<<<< HEAD
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+=======
+from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+>>>>>>> main
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
+from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
+    LIVE_ONLY,
     NOBODY,
     Ack,
     CancelRequest,
@@ -34,12 +45,17 @@ from djqueue.records import (
     Job,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     Rescued,
     Staged,
+    UniqueRule,
     WorkerInfo,
 )
 from djqueue.states import FINAL_STATES, JobState
+
+logger = logging.getLogger("djqueue.engine")
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
@@ -50,6 +66,7 @@ _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _id = operator.itemgetter(0)
+T = TypeVar("T")
 
 
 class PostgresEngine(Steering):
@@ -62,42 +79,23 @@ class PostgresEngine(Steering):
         self.listen = listen
         self.statement_timeout = statement_timeout_seconds
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
-        answers: list[InsertedJob | None] = [None] * len(jobs)
-        missing: Sequence[int] = range(len(jobs))
-        with connection.cursor() as cursor:
-            # Almost always once. Again for a job whose key was held when it was inserted and is not when we look: the holder
-            # has just finished. Somebody who finishes one job of that key after the other could go on for ever.
-            for _ in range(_TRIES):
-                batch = [jobs[place] for place in missing]
-                columns = zip(NewJob._fields, map(list, zip(*batch, strict=True)), strict=True)
-                cursor.execute(sql("insert"), {**dict(columns), "now": now})
-                for place, row in zip(missing, cursor.fetchall(), strict=True):
-                    answers[place] = InsertedJob._make(row)
-                duplicates = [place for place in missing if (job := answers[place]) and job.was_duplicate]
-                if not duplicates:
-                    break
-                cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {key: InsertedJob._make([*holder, True]) for key, *holder in cursor.fetchall()}
-                for place in duplicates:
-                    answers[place] = holders.get(jobs[place].unique_key)
-                missing = [place for place in duplicates if answers[place] is None]
-                if not missing:
-                    break
-            else:
-                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
-        inserted = [job for job in answers if job is not None]
-        new_in = {
-            new.queue
-            for new, job in zip(jobs, inserted, strict=True)
-            if job.state == "available" and not job.was_duplicate
-        }
-        if self.listen and new_in:
-            wake_after_commit(connection, new_in)
+        if any(job.unique_key is not None for job in jobs):
+            inserted, new_in = insert_unique(connection, jobs, rule, now)
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
+                inserted = list(map(InsertedJob._make, cursor.fetchall()))
+            new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
+        due_in = min((_due_in(new, job) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
+        if self.listen and (new_in or due_in < math.inf):
+            wake_after_commit(connection, new_in, due_in=due_in)
         return inserted
 
     def get(self, job_id: int) -> Job | None:
@@ -132,6 +130,33 @@ class PostgresEngine(Steering):
                 oldest[queue] = oldest_seconds
         return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
 
+    @property
+    def cron(self) -> PostgresCron:
+        """The crontab, as the application sees it: its verbs join the caller's transaction, if there is one."""
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+                return work(run_on(cursor))
+
+        def wake(queues: Collection[str]) -> None:
+            if self.listen:
+                wake_after_commit(connections[self.alias], queues)
+
+        return PostgresCron(transact, wake=wake)
+
+    def open_cron(self) -> PostgresCron:
+        """Open the crontab for a scheduler: on a connection of its own."""
+        own = self.open_worker()
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
+                with connection.transaction(), connection.cursor() as cursor:
+                    return work(run_on(cursor))
+
+            return own.attempt(in_transaction)
+
+        return PostgresCron(transact, wake=own.wake, close=own.close)
+
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
         return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
@@ -154,6 +179,7 @@ class PostgresWorkerEngine:
         self._listen = listen
         self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._unstageable: list[int] = []
 
     def __enter__(self) -> Self:
         return self
@@ -185,11 +211,21 @@ class PostgresWorkerEngine:
             statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "note": notes, "now": now}))
         answers = self._run_all(statements)
         if others:
-            self.wake({queue for _, queue, state in answers[-1] if state == "available"})
+            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            if any(0 < ack.delay <= SOON_SECONDS for ack in others):
+                woken.add(STAGE)
+            self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
-            accepted.update(row[0] for row in self._run("ack_cancelled", {**_ack_columns(rest), "now": now}))
+            rows = self._run("ack_cancelled", {**_ack_columns(rest), "now": now})
+            accepted.update(row[0] for row in rows)
+            ended.extend(row for row in rows if row[1] is not None)
+        if ended:
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(self._release([key for _, key in ended], now))
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
@@ -197,10 +233,38 @@ class PostgresWorkerEngine:
         return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available and wake whoever sleeps on their queues."""
-        [(count, queues, next_in)] = self._run("stage", {"limit": limit, "now": now})
-        self.wake(queues)
-        return Staged(count, queues, next_in)
+        """Make due jobs available and wake whoever sleeps on their queues.
+
+        A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        """
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        try:
+            [staged] = itertools.starmap(Staged, self._run("stage", params))
+        except EngineRefused:
+            due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
+            parts = self._stage_in_parts(due, now)
+            staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
+            staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
+        self.wake(staged.queues)
+        return staged
+
+    def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
+        try:
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+        except EngineRefused as error:
+            if len(ids) > 1:
+                middle = len(ids) // 2
+                return self._stage_in_parts(ids[:middle], now) + self._stage_in_parts(ids[middle:], now)
+            logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
+            self._unstageable.append(ids[0])
+            return []
+        return list(itertools.starmap(Staged, rows))
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more; return how many went."""
+        [(expired, orphaned)] = self._run("prune_keys", {"limit": limit, "now": now})
+        return int(expired + orphaned)
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -270,6 +334,57 @@ class PostgresWorkerEngine:
             return Rescued()
         return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
 
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
+        cutoffs, at, id = place or (self._cutoffs(rules, now), "-infinity", 0)
+        if not cutoffs:
+            return Pruned(0, None)
+        params = {
+            "rule_state": [rule.state.value for rule, _ in cutoffs],
+            "rule_queue": [rule.queue for rule, _ in cutoffs],
+            "rule_task": [rule.task for rule, _ in cutoffs],
+            "rule_cutoff": [cutoff for _, cutoff in cutoffs],
+            "queue": queue,
+            "after_at": at,
+            "after_id": id,
+            "limit": limit,
+            "is_dry_run": is_dry_run,
+        }
+        [(seen, count, last_at, last_id)] = self._run("prune", params)
+        return Pruned(count, (cutoffs, last_at, last_id) if seen == limit else None)
+
+    def _cutoffs(self, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
+        """Turn ages and counts into times: what finished before goes."""
+        cutoffs = []
+        for rule in rules:
+            others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]
+            oldest = None
+            if rule.max_count == 0:
+                oldest = "infinity"
+            elif rule.max_count is not None:
+                params = {
+                    "state": rule.state.value,
+                    "queue": rule.queue,
+                    "task": rule.task,
+                    "other_queues": [] if rule.queue or rule.task else [o.queue for o in others if o.queue],
+                    "other_tasks": [] if rule.task else [o.task for o in others if o.task],
+                    "count": rule.max_count,
+                }
+                oldest = next((at for (at,) in self._run("prune_cutoff", params)), None)
+            age = None if rule.max_age is None else rule.max_age.total_seconds()
+            [(cutoff,)] = self._run("prune_time", {"age": age, "oldest": oldest, "now": now})
+            cutoffs.append((rule, cutoff))
+        return cutoffs
+
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
         rows = self._run("elect", {"holder": holder, "ttl": ttl_seconds, "now": now})
@@ -284,20 +399,47 @@ class PostgresWorkerEngine:
             self._connection.close()
             self._connection = None
 
+    def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        try:
+            rows = self._run("release", {"keys": keys, "now": now})
+        except EngineRefused:
+            # Somebody has just taken one of the keys. His is the next job then, and only that follow-up goes on waiting.
+            if len(keys) == 1:
+                return set()
+            return set().union(*(self._release([key], now) for key in keys))
+        return {queue for _, queue, state in rows if state == "available"}
+
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
         return self._run_all([(name, params)])[0]
 
     def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
-        """Run all of them or none; again if they lost a race that the database resolved."""
+        """Run all of them or none."""
+
+        def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
+            # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+            with connection.transaction() if len(statements) > 1 else nullcontext():
+                cursors = [connection.execute(sql(name), params) for name, params in statements]
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+        return self.attempt(work)
+
+    def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
+        """Do something on the connection; again if it lost a race that the database resolved."""
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
+<<<<<<< HEAD
                     self._connection = connect(self._alias, "worker", self._statement_timeout)
                 # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
                 with self._connection.transaction() if len(statements) > 1 else nullcontext():
                     cursors = [self._connection.execute(sql(name), params) for name, params in statements]
                 return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+=======
+                    self._connection = connect(self._alias, "worker")
+                return work(self._connection)
+>>>>>>> main
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
@@ -313,6 +455,17 @@ class PostgresWorkerEngine:
                     ) from error
                 raise
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+
+
+def _due_in(new: NewJob, job: InsertedJob) -> float:
+    """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
+    if job.state != "scheduled" or job.was_duplicate:
+        return math.inf
+    if new.scheduled_at is None:
+        return new.delay.total_seconds() if new.delay is not None else 0.0
+    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
+        return 0.0  # not comparable; to ask for nothing is cheap
+    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

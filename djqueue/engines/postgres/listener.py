@@ -44,6 +44,7 @@ class PostgresListener:
         """When the server last said something."""
         self._marked: set[str] = set()
         self._woken: set[str] = set()
+        self._is_releasing = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -56,6 +57,7 @@ class PostgresListener:
 
     def mark(self, queues: Collection[str]) -> None:
         """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
+<<<<<<< HEAD
         if (connection := self._connected()) is None:
             return
         missing = set(queues) - self._marked
@@ -72,13 +74,40 @@ class PostgresListener:
                 missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
         except psycopg.Error as error:
             self._lose(error)
+=======
+        # Twice: a session that has ended meanwhile is noticed only when it is used.
+        for _ in range(2):
+            if (connection := self._connected()) is None:
+                return
+            try:
+                self._finish_release()
+                self._mark(connection, set(queues) - self._marked)
+                return
+            except psycopg.Error as error:
+                self._lose(error)
+
+    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> None:
+        for _ in range(_MARK_TRIES):
+            if not missing:
+                return
+            rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+            self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
+            missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
+>>>>>>> main
 
     def unmark(self) -> None:
-        """Say that nobody sleeps here any more."""
+        """Say that nobody sleeps here any more.
+
+        Sent without waiting for the answer: the fetch that follows need not wait for it, and a mark that lives a
+        moment longer costs a notification that nobody needed.
+        """
         if self._marked and self._connection is not None:
             self._marked.clear()
             try:
-                self._connection.execute(sql("unmark"))
+                self._finish_release()
+                self._connection.pgconn.send_query(sql("unmark").encode())
+                self._connection.pgconn.flush()
+                self._is_releasing = True
             except psycopg.Error as error:
                 self._lose(error)
 
@@ -96,6 +125,7 @@ class PostgresListener:
         if connection is not None and ready - {self._reader}:
             try:
                 connection.pgconn.consume_input()
+                self._finish_release(wait=False)
                 self._take(connection)
             except psycopg.OperationalError as error:
                 self._lose(error)
@@ -138,10 +168,18 @@ class PostgresListener:
     def _lose(self, error: Exception) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
         self._marked.clear()
-        self._connect_after = time.monotonic() + _RECONNECT_SECONDS
+        self._is_releasing = False
+        # At once after a loss, with a pause after a failure to connect.
+        self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _finish_release(self, *, wait: bool = True) -> None:
+        """Take the answer to the statement that ``unmark`` has sent."""
+        connection = self._connection
+        while self._is_releasing and connection is not None and (wait or not connection.pgconn.is_busy()):
+            self._is_releasing = connection.pgconn.get_result() is not None
 
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():
