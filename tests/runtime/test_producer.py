@@ -99,7 +99,7 @@ def test_a_job_whose_claim_was_stored_and_never_heard_of_runs(bench: Bench) -> N
 def test_a_claim_that_commits_after_the_first_look_is_found_later(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer, "DOUBT_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(producer, "DOUBT_SECONDS", (0.0,))
     looks = 0
     rescue = bench.engine.rescue
 

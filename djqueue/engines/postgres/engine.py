@@ -21,12 +21,8 @@ import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
-<<<<<<< HEAD
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
-=======
-from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
->>>>>>> main
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
@@ -430,16 +426,8 @@ class PostgresWorkerEngine:
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-<<<<<<< HEAD
                     self._connection = connect(self._alias, "worker", self._statement_timeout)
-                # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
-                with self._connection.transaction() if len(statements) > 1 else nullcontext():
-                    cursors = [self._connection.execute(sql(name), params) for name, params in statements]
-                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-=======
-                    self._connection = connect(self._alias, "worker")
                 return work(self._connection)
->>>>>>> main
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret

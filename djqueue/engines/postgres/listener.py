@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import selectors
 import time
 from collections.abc import Collection
@@ -57,30 +58,15 @@ class PostgresListener:
 
     def mark(self, queues: Collection[str]) -> None:
         """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
-<<<<<<< HEAD
-        if (connection := self._connected()) is None:
-            return
-        missing = set(queues) - self._marked
-        try:
-            if time.monotonic() - self._heard > _QUIET_SECONDS:
-                connection.execute("SELECT 1")
-                self._heard = time.monotonic()
-            for _ in range(_MARK_TRIES):
-                if not missing:
-                    return
-                rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
-                self._heard = time.monotonic()
-                self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
-                missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
-        except psycopg.Error as error:
-            self._lose(error)
-=======
         # Twice: a session that has ended meanwhile is noticed only when it is used.
         for _ in range(2):
             if (connection := self._connected()) is None:
                 return
             try:
                 self._finish_release()
+                if time.monotonic() - self._heard > _QUIET_SECONDS:
+                    connection.execute("SELECT 1")
+                    self._heard = time.monotonic()
                 self._mark(connection, set(queues) - self._marked)
                 return
             except psycopg.Error as error:
@@ -91,9 +77,9 @@ class PostgresListener:
             if not missing:
                 return
             rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+            self._heard = time.monotonic()
             self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
             missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
->>>>>>> main
 
     def unmark(self) -> None:
         """Say that nobody sleeps here any more.
@@ -178,8 +164,15 @@ class PostgresListener:
     def _finish_release(self, *, wait: bool = True) -> None:
         """Take the answer to the statement that ``unmark`` has sent."""
         connection = self._connection
-        while self._is_releasing and connection is not None and (wait or not connection.pgconn.is_busy()):
-            self._is_releasing = connection.pgconn.get_result() is not None
+        while self._is_releasing and connection is not None:
+            if not connection.pgconn.is_busy():
+                self._is_releasing = connection.pgconn.get_result() is not None
+            elif not wait:
+                return
+            elif select.select([connection.pgconn.socket], [], [], _STATEMENT_TIMEOUT_SECONDS)[0]:
+                connection.pgconn.consume_input()
+            else:
+                raise psycopg.OperationalError(f"no answer within {_STATEMENT_TIMEOUT_SECONDS:g} seconds")
 
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():
