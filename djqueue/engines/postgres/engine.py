@@ -257,7 +257,9 @@ class PostgresWorkerEngine:
             woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
             if any(0 < ack.delay <= SOON_SECONDS for ack in others):
                 woken.add(STAGE)
-            self.wake(woken)
+            # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
+            with suppress(EngineUnavailable):
+                self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
         ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
