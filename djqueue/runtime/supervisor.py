@@ -113,6 +113,7 @@ class Supervisor:
             else None
         )
         self._warned = 0.0
+        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
@@ -336,9 +337,12 @@ class Supervisor:
             self._stop_requests += 1
 
     def _forget(self, one: Child) -> None:
-        # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
-        with suppress(EngineUnavailable):
-            self._register.deregister([one.id])
+        # Twice: the connection was last used when a worker started, and may have ended long ago. Without an answer the row
+        # falls silent, and the lifeline finds nothing to rescue.
+        for _ in range(2):
+            with suppress(EngineUnavailable):
+                self._register.deregister([one.id])
+                break
 
     def _is_drained(self) -> bool:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)

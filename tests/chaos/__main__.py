@@ -101,7 +101,8 @@ def run(
         # A sweep for claims without an owner comes once a minute.
         settle("Jobs have not ended", 100, lambda: not Job.objects.exists())
         processes = plan.SUPERVISORS * plan.PROCESSES
-        settle("Rows of dead workers are left", 45, lambda: Worker.objects.count() == processes)
+        settle("Rows of dead workers are left", 45, lambda: Worker.objects.filter(died_at=None).count() == processes)
+        settle("Rows of dead workers are left", 45, lambda: not Worker.objects.exclude(died_at=None).exists())
         fleet.stop()
         survivors = fleet.survivors()
         if survivors:

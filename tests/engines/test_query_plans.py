@@ -166,7 +166,7 @@ class TestAMillionJobs:
                 assert scans(plan("ack", **ack_params(count))) == [("Index Scan", "djqueue_job_pkey")]
             requeue = {**ack_params(500), "delay": "{0}", "note": [None]}
             assert scans(plan("ack_requeue", **requeue)) == [("Index Scan", "djqueue_job_pkey")]
-            staged = scans(plan("stage", limit=5000, ids=None, skip=[], now=None))
+            staged = scans(plan("stage", limit=5000, ids=None, skip=[], since=None, now=None))
             assert sorted(staged, key=str) == [("Index Scan", "djqueue_job_stage")] * 2 + [("Tid Scan", None)]
             params = {
                 "workers": [me],
