@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Cancel,
         Discard,
         DjqueueError,
+        DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
         InvalidJob,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
+    from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "Cancel",
     "Discard",
     "DjqueueError",
+    "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
@@ -56,6 +59,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskTimeout",
+    "Unique",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -67,6 +71,7 @@ _HOMES = {
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
+    "unique": ("Unique",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

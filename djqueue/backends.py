@@ -16,6 +16,7 @@ Decisions beyond the contract:
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,10 +30,11 @@ from django.db import transaction
 from djqueue import carriers, checks, compat, conf
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.exceptions import InvalidArguments, InvalidJob
-from djqueue.records import InsertedJob, NewJob
+from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
+from djqueue.records import InsertedJob, NewJob, UniqueRule
 from djqueue.results import TaskResult, from_insert, from_job
 from djqueue.tasks import BulkResult, Task
+from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
@@ -90,10 +92,14 @@ class PostgresBackend(compat.BaseTaskBackend):
         ours = Task.of(task)
         self.validate_task(ours)
         new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes), carriers.capture())
-        [inserted] = self.engine.insert([new])
+        if ours.unique is None:
+            [inserted] = self.engine.insert([new])
+        else:
+            [inserted] = self.engine.insert([new], rule=_rule(ours.unique))
+            if inserted.was_duplicate:
+                return self._duplicate(new, inserted, ours)
         result = from_insert(new, inserted, ours, self.alias)
-        if not inserted.was_duplicate:
-            compat.task_enqueued.send_robust(type(self), task_result=result)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
@@ -104,18 +110,21 @@ class PostgresBackend(compat.BaseTaskBackend):
         self.validate_task(ours)
         encoded = self._encode_many(items)
         ids = array("q")
+        duplicate_of: dict[int, str] = {}
         # Each chunk is whole before its statement starts: a generator that asks the same connection must
         # not meet one that is still running. A statement is atomic by itself, so a single chunk needs no
-        # transaction.
+        # transaction; unique keys may take several.
         chunk = list(islice(encoded, batch_size))
-        if len(chunk) < batch_size:
-            return BulkResult(*self._insert_chunk(ours, chunk, ids))
-        duplicates = 0
-        with transaction.atomic(using=self.settings.database):
-            while chunk:
-                duplicates += self._insert_chunk(ours, chunk, ids)[2]
-                chunk = list(islice(encoded, batch_size))
-        return BulkResult(len(ids), _Ids(ids), duplicates)
+        if len(chunk) < batch_size and ours.unique is None:
+            self._insert_chunk(ours, chunk, 0, ids, duplicate_of)
+        else:
+            position = 0
+            with transaction.atomic(using=self.settings.database):
+                while chunk:
+                    self._insert_chunk(ours, chunk, position, ids, duplicate_of)
+                    position += len(chunk)
+                    chunk = list(islice(encoded, batch_size))
+        return BulkResult(len(ids), _Ids(ids), len(duplicate_of), duplicate_of)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return what became of a job; raise ``TaskResultDoesNotExist`` if there is none of this id."""
@@ -131,7 +140,7 @@ class PostgresBackend(compat.BaseTaskBackend):
         return checks.check_backend(self.alias, self.declared_queues, self.options)
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
-        return NewJob(
+        new = NewJob(
             task=task.module_path,
             args=encoded.args,
             kwargs=encoded.kwargs,
@@ -143,6 +152,23 @@ class PostgresBackend(compat.BaseTaskBackend):
             max_age=task.max_age,
             meta=meta,
         )
+        if task.unique is None:
+            return new
+        args, kwargs = json.loads(encoded.args), json.loads(encoded.kwargs)
+        key = key_of(task.unique, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
+        return new._replace(unique_key=key, delay=task.unique.debounce or task.delay)
+
+    def _duplicate(self, new: NewJob, inserted: InsertedJob, task: Task) -> TaskResult:
+        """Return the result of the job that holds the key, or raise ``DuplicateJob``."""
+        if task.unique is not None and task.unique.on_conflict == "raise":
+            raise _duplicate_error(task, inserted)
+        job = self.engine.get(inserted.id)
+        if job is None:
+            # It holds its key longer than it is kept, or was deleted this moment.
+            return from_insert(new, inserted, task, self.alias)
+        result = from_job(job, self.alias)
+        object.__setattr__(result, "was_duplicate", True)
+        return result
 
     def _encode_many(self, items: _Items) -> Iterator[Encoded]:
         limit = self.settings.max_args_bytes
@@ -153,17 +179,50 @@ class PostgresBackend(compat.BaseTaskBackend):
             except InvalidJob as error:
                 raise type(error)(f"Item {position}: {error}") from None
 
-    def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
+    def _insert_chunk(
+        self, task: Task, chunk: list[Encoded], position: int, ids: array[int], duplicate_of: dict[int, str]
+    ) -> None:
+        if not chunk:
+            return
         meta = carriers.capture()
-        jobs = [self._new_job(task, encoded, meta) for encoded in chunk]
-        inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
-        ids.extend(job.id for job in inserted if not job.was_duplicate)
+        jobs: list[NewJob] = []
+        for place, encoded in enumerate(chunk):
+            try:
+                jobs.append(self._new_job(task, encoded, meta))
+            except InvalidJob as error:
+                raise type(error)(f"Item {position + place}: {error}") from error
+        inserted: list[InsertedJob]
+        if task.unique is None:
+            inserted = self.engine.insert(jobs)
+            ids.extend(job.id for job in inserted)
+        else:
+            inserted = self.engine.insert(jobs, rule=_rule(task.unique))
+            for place, job in enumerate(inserted, position):
+                if not job.was_duplicate:
+                    ids.append(job.id)
+                elif task.unique.on_conflict == "raise":
+                    raise _duplicate_error(task, job, f"Item {place}: ")
+                else:
+                    duplicate_of[place] = str(job.id)
         if compat.is_heard(compat.task_enqueued):
             for new, job in zip(jobs, inserted, strict=True):
                 if not job.was_duplicate:
                     result = from_insert(new, job, task, self.alias)
                     compat.task_enqueued.send_robust(type(self), task_result=result)
-        return len(ids), _Ids(ids), sum(job.was_duplicate for job in inserted)
+
+
+def _rule(unique: Unique) -> UniqueRule:
+    return UniqueRule(
+        window=unique.window,
+        holds_completed=unique.scope == "live+completed",
+        replace=unique.debounce is not None or unique.on_conflict == "replace",
+        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
+        follow_up=unique.has_follow_up,
+    )
+
+
+def _duplicate_error(task: Task, job: InsertedJob, where: str = "") -> DuplicateJob:
+    return DuplicateJob(f"{where}Job {job.id} ({job.state}) of {task.module_path} holds the unique key.", str(job.id))
 
 
 class _Ids(Sequence[str]):

@@ -7,6 +7,7 @@
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the arguments cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
     │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
@@ -45,6 +46,20 @@ class InvalidArguments(InvalidJob, TypeError):
 
 class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
+
+
+class DuplicateJob(DjqueueError):
+    """Another job holds this one's unique key, and ``on_conflict="raise"`` asked to be told. Nothing was stored.
+
+    ``job_id`` is the id of the job that holds the key.
+    """
+
+    def __init__(self, message: str, job_id: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[type[DuplicateJob], tuple[str, str]]:
+        return type(self), (str(self), self.job_id)
 
 
 class InvalidResult(DjqueueError, TypeError, ValueError):

@@ -108,6 +108,12 @@ class Job(AbstractJob):
                 condition=models.Q(ready_at__isnull=True),
                 name="djqueue_job_stage",
             ),
+            # Almost always empty. Nothing that a claim writes is in it.
+            models.Index(
+                fields=["unique_key"],
+                condition=models.Q(unique_key__endswith=":next"),
+                name="djqueue_job_follow_up",
+            ),
         ]
 
 
@@ -122,6 +128,22 @@ class FinishedJob(AbstractJob):
             ),
         ]
         indexes = [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")]
+
+
+class UniqueKey(models.Model):
+    """A unique key that is held for a time, or by a job that has ended. Live jobs hold theirs by their own rows."""
+
+    key = models.CharField(_("key"), max_length=64, primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    expires_at = models.DateTimeField(_("expires at"), null=True, help_text=_("Null: for as long as the job is kept."))
+
+    class Meta:
+        verbose_name = _("unique key")
+        verbose_name_plural = _("unique keys")
+        indexes = [models.Index(fields=["expires_at", "job_id"], name="djqueue_uniquekey_expires")]
+
+    def __str__(self) -> str:
+        return self.key
 
 
 class Queue(models.Model):

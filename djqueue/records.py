@@ -45,6 +45,26 @@ class NewJob(NamedTuple):
     """No two live jobs hold the same key."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueRule:
+    """What a store does with new jobs whose unique key is held."""
+
+    window: timedelta | None = None
+    """The key is held at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
+    holds_completed: bool = False
+    """A completed job goes on holding its key, for ``window`` or for as long as it is kept; one that failed does not."""
+    replace: bool = False
+    """A holder that waits takes the new job's arguments, priority, max_attempts, expiry and meta."""
+    reschedule: bool = False
+    """A holder that waits takes the new job's time; a new job without one is due at once."""
+    follow_up: bool = False
+    """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+
+
+LIVE_ONLY = UniqueRule()
+"""A duplicate is not stored and changes nothing."""
+
+
 class InsertedJob(NamedTuple):
     """What the store says about a job that it was given."""
 
@@ -52,7 +72,7 @@ class InsertedJob(NamedTuple):
     state: str
     inserted_at: datetime
     was_duplicate: bool = False
-    """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
+    """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
 
 
 class SteerOutcome(StrEnum):

@@ -78,6 +78,8 @@ class JobView(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
     job: JobView = field(compare=False)
+    was_duplicate: bool = field(default=False, compare=False)
+    """Nothing was stored: another job holds the unique key, and this is that job's result."""
 
     def __post_init__(self) -> None:
         # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
@@ -132,7 +134,8 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
     return TaskResult(
         task=task,
         id=str(inserted.id),
-        status=compat.TaskResultStatus.READY,
+        status=STATUS[JobState(inserted.state)],
+        was_duplicate=inserted.was_duplicate,
         enqueued_at=inserted.inserted_at,
         started_at=None,
         last_attempted_at=None,

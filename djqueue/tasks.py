@@ -24,8 +24,10 @@ from django.utils import timezone
 
 from djqueue import backoff as backoffs
 from djqueue import compat, registry
+from djqueue import unique as uniques
 from djqueue.backoff import Backoff
 from djqueue.results import TaskResult, UnknownTaskResult
+from djqueue.unique import Unique
 
 if TYPE_CHECKING:
     _Task = compat.Task[..., Any]
@@ -45,7 +47,9 @@ class BulkResult:
     ids: Sequence[str]
     """Their ids, in the order of the items."""
     duplicates: int = 0
-    """Items not stored because a live job holds their unique key."""
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
 
 
 class BulkBackend(Protocol):
@@ -144,6 +148,10 @@ class Task(_Task):
     """The function's writes to the queue's database and the job's completion commit together, or not at all."""
     aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
     """Former names: jobs enqueued under them run this task."""
+    unique: Unique | None = field(
+        default=None, metadata=_option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
+    )
+    """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
     delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
 
@@ -163,6 +171,11 @@ class Task(_Task):
         super().__post_init__()
         if self.transactional and self.is_async:
             raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
+        if self.unique is not None:
+            if problem := self.unique.problem_with(self.func, self.takes_context):
+                raise compat.InvalidTask(problem)
+            if self.unique.debounce is not None and (self.run_after is not None or self.delay is not None):
+                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
         registry.register(self)
 
     @classmethod
@@ -198,6 +211,9 @@ class Task(_Task):
             **options,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
+            # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
+            changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
         if isinstance(run_after, timedelta):
             changes.update(delay=run_after, run_after=None)
         elif run_after is not None:
@@ -287,6 +303,7 @@ def task(
     max_age: float | timedelta | None = ...,
     transactional: bool = ...,
     aliases: Sequence[str] = ...,
+    unique: Unique | bool | str | None = ...,
 ) -> Callable[[Callable[..., Any]], Task]: ...
 def task(
     function: Callable[..., Any] | None = None,

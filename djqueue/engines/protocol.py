@@ -14,6 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from djqueue.records import (
+    LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
@@ -29,6 +30,7 @@ from djqueue.records import (
     Rescued,
     Staged,
     Steered,
+    UniqueRule,
     WorkerInfo,
     WorkerStatus,
 )
@@ -38,8 +40,14 @@ from djqueue.states import JobState
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
-        """Store the jobs and answer in the same order; for a duplicate, with the live job that holds its key.
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
+        """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
+
+        As if they were stored one after the other: the first of a key is stored, the last one's values win where the
+        rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
+        uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """
@@ -140,15 +148,19 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
-        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was. A job that somebody wants cancelled is cancelled instead of put back.
+        A retryable or scheduled job without a delay is available at once. The follow-up of a job that ended begins now,
+        or when the stager comes by. ``EngineRefused``: one of the outcomes cannot be stored, and none of the batch was.
+        A job that somebody wants cancelled is cancelled instead of put back.
         """
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available."""
+        """Make due jobs available, and follow-ups whose predecessor has ended."""
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""

@@ -8,7 +8,7 @@ import operator
 import random
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -22,9 +22,11 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
+from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
+    LIVE_ONLY,
     NOBODY,
     Ack,
     CancelRequest,
@@ -37,6 +39,7 @@ from djqueue.records import (
     QueueCounts,
     Rescued,
     Staged,
+    UniqueRule,
     WorkerInfo,
 )
 from djqueue.states import FINAL_STATES, JobState
@@ -59,40 +62,20 @@ class PostgresEngine(Steering):
         self.alias = alias
         self.listen = listen
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
+    def insert(
+        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
-        answers: list[InsertedJob | None] = [None] * len(jobs)
-        missing: Sequence[int] = range(len(jobs))
-        with connection.cursor() as cursor:
-            # Almost always once. Again for a job whose key was held when it was inserted and is not when we look: the holder
-            # has just finished. Somebody who finishes one job of that key after the other could go on for ever.
-            for _ in range(_TRIES):
-                batch = [jobs[place] for place in missing]
-                columns = zip(NewJob._fields, map(list, zip(*batch, strict=True)), strict=True)
-                cursor.execute(sql("insert"), {**dict(columns), "now": now})
-                for place, row in zip(missing, cursor.fetchall(), strict=True):
-                    answers[place] = InsertedJob._make(row)
-                duplicates = [place for place in missing if (job := answers[place]) and job.was_duplicate]
-                if not duplicates:
-                    break
-                cursor.execute(sql("holders"), {"keys": [jobs[place].unique_key for place in duplicates]})
-                holders = {key: InsertedJob._make([*holder, True]) for key, *holder in cursor.fetchall()}
-                for place in duplicates:
-                    answers[place] = holders.get(jobs[place].unique_key)
-                missing = [place for place in duplicates if answers[place] is None]
-                if not missing:
-                    break
-            else:
-                raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
-        inserted = [job for job in answers if job is not None]
-        new_in = {
-            new.queue
-            for new, job in zip(jobs, inserted, strict=True)
-            if job.state == "available" and not job.was_duplicate
-        }
+        if any(job.unique_key is not None for job in jobs):
+            inserted, new_in = insert_unique(connection, jobs, rule, now)
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
+                inserted = list(map(InsertedJob._make, cursor.fetchall()))
+            new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         if self.listen and new_in:
             wake_after_commit(connection, new_in)
         return inserted
@@ -180,6 +163,10 @@ class PostgresWorkerEngine:
         answers = self._run_all(statements)
         if others:
             self.wake({queue for _, queue, state in answers[-1] if state == "available"})
+        if finals and (keys := [key for _, key in answers[0] if key is not None]):
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(self._release(keys, now))
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
@@ -193,8 +180,15 @@ class PostgresWorkerEngine:
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
         [(count, queues, next_in)] = self._run("stage", {"limit": limit, "now": now})
+        if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
+            queues = [*{*queues, *self._release(keys, now)}]
         self.wake(queues)
         return Staged(count, queues, next_in)
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more; return how many went."""
+        [(expired, orphaned)] = self._run("prune_keys", {"limit": limit, "now": now})
+        return int(expired + orphaned)
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -274,6 +268,17 @@ class PostgresWorkerEngine:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        try:
+            rows = self._run("release", {"keys": keys, "now": now})
+        except EngineRefused:
+            # Somebody has just taken one of the keys. His is the next job then, and only that follow-up goes on waiting.
+            if len(keys) == 1:
+                return set()
+            return set().union(*(self._release([key], now) for key in keys))
+        return {queue for _, queue, state in rows if state == "available"}
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
