@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from djqueue.encoding import Encoded
 from djqueue.records import (
     LIVE_ONLY,
     Ack,
@@ -21,6 +22,7 @@ from djqueue.records import (
     Found,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     JobFilter,
     Lease,
@@ -50,6 +52,12 @@ class Engine(Protocol):
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
+        """
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only and have no unique key, all or none; the fastest way in.
+
+        ``job`` says what they share. Runs in the order of ``arguments``, and wakes as ``insert`` does.
         """
 
     def get(self, job_id: int) -> Job | None:

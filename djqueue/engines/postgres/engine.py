@@ -18,6 +18,8 @@ import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
+from djqueue.encoding import Encoded
+from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
@@ -33,6 +35,7 @@ from djqueue.records import (
     ClaimedJob,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     Lease,
     NewJob,
@@ -78,6 +81,16 @@ class PostgresEngine(Steering):
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         if self.listen and new_in:
             wake_after_commit(connection, new_in)
+        return inserted
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only, in the caller's transaction, if there is one."""
+        if not arguments:
+            return InsertedMany((), "", datetime.min)
+        connection = connections[self.alias]
+        inserted = copy_jobs(connection, job, arguments, now)
+        if self.listen and inserted.state == "available":
+            wake_after_commit(connection, {job.queue})
         return inserted
 
     def get(self, job_id: int) -> Job | None:
