@@ -43,13 +43,21 @@ class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
 
         As if they were stored one after the other: the first of a key is stored, the last one's values win where the
         rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
+
+        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
+        the caller. The store may ignore it.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """

@@ -22,6 +22,7 @@ from djqueue.encoding import Encoded
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.unique import insert_unique, job_columns
@@ -66,12 +67,19 @@ class PostgresEngine(Steering):
         self.listen = listen
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
+        if len(jobs) == 1 and jobs[0].unique_key is None:
+            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
         if any(job.unique_key is not None for job in jobs):
             inserted, new_in = insert_unique(connection, jobs, rule, now)
         else:
