@@ -75,6 +75,14 @@ class InsertedJob(NamedTuple):
     """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
 
 
+class InsertedMany(NamedTuple):
+    """What the store says about jobs that differ in their arguments only."""
+
+    ids: Sequence[int]
+    state: str
+    inserted_at: datetime
+
+
 class SteerOutcome(StrEnum):
     """What became of somebody's wish to steer a job."""
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.encoding import Encoded
 from djqueue.records import (
     LIVE_ONLY,
     Ack,
@@ -23,6 +24,7 @@ from djqueue.records import (
     Health,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     JobFilter,
     Lease,
@@ -57,7 +59,12 @@ class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
 
@@ -65,7 +72,16 @@ class Engine(Protocol):
         rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
+        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
+        the caller. The store may ignore it.
+
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
+        """
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only and have no unique key, all or none; the fastest way in.
+
+        ``job`` says what they share. Runs in the order of ``arguments``, and wakes as ``insert`` does.
         """
 
     def get(self, job_id: int) -> Job | None:

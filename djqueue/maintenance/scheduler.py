@@ -219,11 +219,11 @@ class Scheduler(Service):
         return replace(entry, last_nominal_at=taken.nominal_at, next_at=taken.next_at, runs=runs)
 
     def _job(self, entry: CronEntry, nominal_at: datetime) -> NewJob:
-        delay = None
-        if entry.definition.jitter_seconds:
-            delay = timedelta(seconds=random.uniform(0, entry.definition.jitter_seconds))  # noqa: S311  no secret
         job = new_job(entry, {"entry": entry.name, "nominal_at": nominal_at.isoformat()})
-        return job._replace(delay=delay)
+        if not entry.definition.jitter_seconds:
+            return job
+        jitter = timedelta(seconds=random.uniform(0, entry.definition.jitter_seconds))  # noqa: S311  no secret
+        return job._replace(delay=(job.delay or timedelta(0)) + jitter)
 
     def _schedule(self, entry: CronEntry) -> Schedule:
         rule = (entry.definition.expression, entry.definition.timezone)

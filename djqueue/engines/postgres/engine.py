@@ -21,15 +21,18 @@ import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
+from djqueue.encoding import Encoded
+from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name, connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.place import Place
+from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.unique import insert_unique, job_columns
-from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
@@ -41,6 +44,7 @@ from djqueue.records import (
     Health,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     Lease,
     NewJob,
@@ -80,12 +84,19 @@ class PostgresEngine(Steering):
         self.statement_timeout = statement_timeout_seconds
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
+        if len(jobs) == 1 and jobs[0].unique_key is None:
+            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
         if any(job.unique_key is not None for job in jobs):
             inserted, new_in = insert_unique(connection, jobs, rule, now)
         else:
@@ -93,9 +104,23 @@ class PostgresEngine(Steering):
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        due_in = min((_due_in(new, job, rule) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
+        due_in = min(
+            seconds_until_due(new, job, is_rescheduled=rule.reschedule) for new, job in zip(jobs, inserted, strict=True)
+        )
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)
+        return inserted
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only, in the caller's transaction, if there is one."""
+        if not arguments:
+            return InsertedMany((), "", datetime.min)
+        connection = connections[self.alias]
+        inserted = copy_jobs(connection, job, arguments, now)
+        if self.listen:
+            one = InsertedJob(inserted.ids[0], inserted.state, inserted.inserted_at)
+            queues = {job.queue} if inserted.state == "available" else ()
+            wake_after_commit(connection, queues, due_in=seconds_until_due(job, one))
         return inserted
 
     def get(self, job_id: int) -> Job | None:
@@ -523,17 +548,6 @@ class PostgresWorkerEngine:
 
 def _role(worker: UUID) -> str:
     return f"worker {worker}"
-
-
-def _due_in(new: NewJob, job: InsertedJob, rule: UniqueRule) -> float:
-    """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
-    if job.state != "scheduled" or (job.was_duplicate and not rule.reschedule):
-        return math.inf
-    if new.scheduled_at is None:
-        return new.delay.total_seconds() if new.delay is not None else 0.0
-    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
-        return 0.0  # not comparable; to ask for nothing is cheap
-    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:
