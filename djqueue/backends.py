@@ -69,7 +69,12 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     @cached_property
     def engine(self) -> PostgresEngine:
-        return PostgresEngine(self.settings.database, listen=self.settings.listen)
+        settings = self.settings
+        return PostgresEngine(
+            settings.database,
+            listen=settings.listen,
+            statement_timeout_seconds=settings.statement_timeout_seconds,
+        )
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""

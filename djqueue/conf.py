@@ -53,6 +53,8 @@ class Options:
     """How often a sleeping worker looks although nobody woke it: the net below the wake-ups."""
     listen: bool = True
     """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
+    statement_timeout_seconds: float = 30.0
+    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
     give_up_after_seconds: float = 600.0
     """How long a worker goes on trying when the database does not answer; then it exits with code 2."""
     shutdown_timeout_seconds: float = 30.0
@@ -72,6 +74,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_args_bytes": (1024, 64 * 1024 * 1024),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
+    "statement_timeout_seconds": (1, 3600),
     "give_up_after_seconds": (1, 10_000_000),
     "shutdown_timeout_seconds": (0, 86_400),
 }

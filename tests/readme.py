@@ -59,6 +59,7 @@ def tables() -> dict[str, str]:
         "options": _options(),
         "runworker": _runworker(),
         "exceptions": _exceptions(),
+        "unique": _unique(),
     }
 
 
@@ -97,9 +98,20 @@ def _options() -> str:
     defaults = Options()
     rows = [f"| `{name}` | {_default(getattr(defaults, name))} | {said[name]} |" for name in said]
     rules = [
-        f"| `queues[…][{name!r}]` |  | {words} |" for name, words in documented_fields("conf", "QueueOptions").items()
+        f"| `{place}[…][{name!r}]` |  | {words} |"
+        for place, cls in (("queues", "QueueOptions"), ("tasks", "TaskOptions"))
+        for name, words in documented_fields("conf", cls).items()
     ]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows, *rules]) + "\n"
+
+
+def _unique() -> str:
+    from djqueue import Unique
+
+    said = documented_fields("unique", "Unique")
+    defaults = Unique()
+    rows = [f"| `{name}` | {_default(getattr(defaults, name))} | {words} |" for name, words in said.items()]
+    return "\n".join(["| field of `Unique` | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _runworker() -> str:
@@ -139,6 +151,8 @@ def _default(value: object) -> str:
     if isinstance(value, tuple) and all(isinstance(kind, type) for kind in value):
         names = ", ".join(kind.__name__ for kind in value)
         return f"`({names},)`" if len(value) == 1 else f"`({names})`"
+    if isinstance(value, dict) and value:  # retention
+        return "`{" + ", ".join(f'"{state}": "{keep.age.days} d"' for state, keep in value.items()) + "}`"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
         return f"`{value:_}`"
     return f"`{value!r}`"

@@ -42,7 +42,7 @@ class Pruner(Service):
         self._worked = 0.0
         self._deleted = 0
         self.last_run: float | None = None
-        """When a pass last ended, by the monotonic clock."""
+        """When it last took a step, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Take one step of a pass; return how long to rest after it."""
@@ -53,7 +53,8 @@ class Pruner(Service):
         if self._place is None:
             self._began, self._worked, self._deleted = began, 0.0, 0
         pruned = self._engine.prune(self._rules, place=self._place, limit=self._limit)
-        took = time.monotonic() - began
+        self.last_run = time.monotonic()
+        took = self.last_run - began
         self._place = pruned.place
         self._worked += took
         self._deleted += pruned.count

@@ -822,6 +822,30 @@ class TestRescue:
         assert (error["attempt"], UUID(error["worker"])) == (1, me)
         assert datetime.fromisoformat(error["at"]) == NOW + SECOND
 
+    def test_a_living_worker_takes_back_what_it_does_not_know_of(self, engine, worker, me):
+        insert(engine, 3)
+        a, b, c = worker.fetch("default", 3, me)
+
+        rescued = worker.rescue([me], ran={}, kept={a.id: a.claim, c.id: c.claim})
+
+        assert rescued == Rescued(1, 0, ["default"])
+        assert [(engine.get(job.id).state, engine.get(job.id).attempt) for job in (a, b, c)] == [
+            ("executing", 1),
+            ("available", 0),
+            ("executing", 1),
+        ]
+
+    def test_an_older_claim_of_a_kept_job_is_not_the_one_that_is_kept(self, engine, worker, me):
+        insert_one(engine)
+        first = fetch_one(worker, me)
+        worker.rescue([me])
+        again = fetch_one(worker, me)
+
+        rescued = worker.rescue([me], ran={}, kept={first.id: first.claim})
+
+        assert rescued.requeued == 1
+        assert engine.get(again.id).state == "available"
+
     def test_what_was_only_claimed_goes_back_unspent(self, engine, worker, me):
         insert(engine, 3)
         a, b, c = worker.fetch("default", 3, me)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import selectors
 import time
 from collections.abc import Collection
@@ -26,6 +27,10 @@ logger = logging.getLogger("djqueue.listener")
 _MARK_TRIES = 100
 """Each fails only if somebody asks at that very moment. Should all fail, jobs are flowing, and the poll finds them."""
 _RECONNECT_SECONDS = 1.0
+_STATEMENT_TIMEOUT_SECONDS = 6.0
+"""None of its statements does any work, and the producer waits for them."""
+_QUIET_SECONDS = 30.0
+"""After so long without a word from the server the listener asks whether it is still there."""
 
 
 class PostgresListener:
@@ -36,6 +41,8 @@ class PostgresListener:
         self._listen = listen
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._connect_after = 0.0
+        self._heard = 0.0
+        """When the server last said something."""
         self._marked: set[str] = set()
         self._woken: set[str] = set()
         self._is_releasing = False
@@ -57,6 +64,9 @@ class PostgresListener:
                 return
             try:
                 self._finish_release()
+                if time.monotonic() - self._heard > _QUIET_SECONDS:
+                    connection.execute("SELECT 1")
+                    self._heard = time.monotonic()
                 self._mark(connection, set(queues) - self._marked)
                 return
             except psycopg.Error as error:
@@ -67,6 +77,7 @@ class PostgresListener:
             if not missing:
                 return
             rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+            self._heard = time.monotonic()
             self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
             missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
 
@@ -128,13 +139,14 @@ class PostgresListener:
     def _connected(self) -> psycopg.Connection[TupleRow] | None:
         if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
             try:
-                connection = connect(self._alias, "listener")
+                connection = connect(self._alias, "listener", _STATEMENT_TIMEOUT_SECONDS)
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
                 # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
                 connection.add_notify_handler(lambda notify: self._woken.add(notify.payload))
                 self._connection = connection
+                self._heard = time.monotonic()
             except (EngineUnavailable, psycopg.Error) as error:
                 self._lose(error)
         return self._connection
@@ -152,8 +164,15 @@ class PostgresListener:
     def _finish_release(self, *, wait: bool = True) -> None:
         """Take the answer to the statement that ``unmark`` has sent."""
         connection = self._connection
-        while self._is_releasing and connection is not None and (wait or not connection.pgconn.is_busy()):
-            self._is_releasing = connection.pgconn.get_result() is not None
+        while self._is_releasing and connection is not None:
+            if not connection.pgconn.is_busy():
+                self._is_releasing = connection.pgconn.get_result() is not None
+            elif not wait:
+                return
+            elif select.select([connection.pgconn.socket], [], [], _STATEMENT_TIMEOUT_SECONDS)[0]:
+                connection.pgconn.consume_input()
+            else:
+                raise psycopg.OperationalError(f"no answer within {_STATEMENT_TIMEOUT_SECONDS:g} seconds")
 
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():
