@@ -218,12 +218,20 @@ class TestTransactions:
         [wake] = callbacks
         assert wake.queues == {"a", "b", "default"}
 
+<<<<<<< HEAD
     def test_a_job_for_later_wakes_nobody(
+=======
+    def test_a_job_for_later_asks_the_database_for_nothing_at_the_commit(
+>>>>>>> health
         self, django_capture_on_commit_callbacks: Any, django_assert_num_queries: Any
     ) -> None:
         with django_capture_on_commit_callbacks() as callbacks:
             tasks.add.using(run_after=timedelta(hours=1)).enqueue(1)
 
+<<<<<<< HEAD
+=======
+        # Whether it is due soon is only known when the transaction ends.
+>>>>>>> health
         with django_assert_num_queries(0):
             for callback in callbacks:
                 callback()
