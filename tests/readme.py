@@ -59,7 +59,6 @@ def tables() -> dict[str, str]:
         "options": _options(),
         "runworker": _runworker(),
         "exceptions": _exceptions(),
-        "unique": _unique(),
     }
 
 
@@ -70,7 +69,7 @@ def written_tables() -> dict[str, str]:
 
 def documented_fields(module: str, name: str) -> dict[str, str]:
     """The fields of a class with the docstring below each, as one line."""
-    tree = ast.parse((ROOT / "djqueue" / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "djqueue" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     found = {}
     for node, following in zip(body, [*body[1:], None], strict=True):
@@ -103,15 +102,6 @@ def _options() -> str:
         for name, words in documented_fields("conf", cls).items()
     ]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows, *rules]) + "\n"
-
-
-def _unique() -> str:
-    from djqueue import Unique
-
-    said = documented_fields("unique", "Unique")
-    defaults = Unique()
-    rows = [f"| `{name}` | {_default(getattr(defaults, name))} | {words} |" for name, words in said.items()]
-    return "\n".join(["| field of `Unique` | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _runworker() -> str:

@@ -49,6 +49,13 @@ def test_every_option_is_documented() -> None:
             assert name in readme.text()
 
 
+@pytest.mark.parametrize(("module", "name"), [("unique", "Unique"), ("cron.entry", "Cron")])
+def test_every_field_of_a_rule_is_named(module: str, name: str) -> None:
+    for field in readme.documented_fields(module, name):
+        # The expression of a Cron comes first and is never named.
+        assert field == "expression" or re.search(rf"`{field}(`|=)|\b{field}=", readme.text()), f"{name}.{field}"
+
+
 def test_every_flag_exists() -> None:
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", readme.text())) - FOREIGN_FLAGS
     known = {flag for name, app in get_commands().items() if app == "djqueue" for flag in _flags(name)}
