@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
     from djqueue.compat import TaskResultDoesNotExist
+    from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
         Cancel,
         Discard,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
+        InvalidCron,
         InvalidJob,
         InvalidOptions,
         InvalidResult,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         TaskTimeout,
+        UnknownCron,
         UnknownTask,
         WorkerLost,
     )
@@ -39,12 +42,14 @@ __version__ = "0.1.0"
 __all__ = [
     "BulkResult",
     "Cancel",
+    "Cron",
     "Discard",
     "DjqueueError",
     "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
+    "InvalidCron",
     "InvalidJob",
     "InvalidOptions",
     "InvalidResult",
@@ -60,6 +65,7 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskTimeout",
     "Unique",
+    "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -72,6 +78,7 @@ _HOMES = {
     "backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
     "unique": ("Unique",),
+    "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

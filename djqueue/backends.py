@@ -73,7 +73,12 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     @cached_property
     def engine(self) -> PostgresEngine:
-        return PostgresEngine(self.settings.database, listen=self.settings.listen)
+        settings = self.settings
+        return PostgresEngine(
+            settings.database,
+            listen=settings.listen,
+            statement_timeout_seconds=settings.statement_timeout_seconds,
+        )
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
@@ -95,8 +100,7 @@ class PostgresBackend(compat.BaseTaskBackend):
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in the caller's transaction, if there is one."""
         ours = Task.of(task)
-        self.validate_task(ours)
-        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes), carriers.capture())
+        new = self.new_job(ours, args, kwargs)
         if ours.unique is None:
             [inserted] = self.engine.insert([new])
         else:
@@ -149,6 +153,12 @@ class PostgresBackend(compat.BaseTaskBackend):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
         return checks.check_backend(self.alias, self.declared_queues, self.options)
+
+    def new_job(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """Check and encode a job as ``enqueue`` does, and store nothing."""
+        self.validate_task(task)
+        encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
+        return self._new_job(task, encoded, carriers.capture())
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         new = NewJob(

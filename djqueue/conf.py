@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from djqueue.exceptions import InvalidOptions
+from djqueue.records import PruneRule
+from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
 QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
@@ -20,6 +22,14 @@ QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 class QueueOptions:
     concurrency: int | None = None
     """How many jobs of this queue one worker process runs at once, in slots of its own. None: it shares the worker's."""
+    retention: Retention = field(default_factory=dict)
+    """What differs for this queue from the backend's ``retention``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    retention: Retention = field(default_factory=dict)
+    """What differs for this task; it goes before what is said of its queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +37,12 @@ class Options:
     database: str = "default"
     """The alias in DATABASES that holds the tables."""
     queues: Mapping[str, QueueOptions] = field(default_factory=dict)
-    """Rules per queue: ``{"mail": {"concurrency": 20}}``."""
+    """Rules per queue: ``{"mail": {"concurrency": 20, "retention": {"completed": "1 hour"}}}``."""
+    tasks: Mapping[str, TaskOptions] = field(default_factory=dict)
+    """Rules per task: ``{"shop.tasks.pay": {"retention": {"completed": "90 days"}}}``."""
+    retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
+    """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
+    A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
@@ -38,10 +53,20 @@ class Options:
     """How often a sleeping worker looks although nobody woke it: the net below the wake-ups."""
     listen: bool = True
     """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
+    statement_timeout_seconds: float = 30.0
+    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
     give_up_after_seconds: float = 600.0
     """How long a worker goes on trying when the database does not answer; then it exits with code 2."""
     shutdown_timeout_seconds: float = 30.0
     """How long a stopping worker waits for the jobs that run; then they are handed back."""
+
+    def prune_rules(self) -> list[PruneRule]:
+        """Return what the options say about finished jobs, as the engine takes it."""
+        return prune_rules(
+            self.retention,
+            {queue: rules.retention for queue, rules in self.queues.items()},
+            {task: rules.retention for task, rules in self.tasks.items()},
+        )
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -49,6 +74,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_args_bytes": (1024, 64 * 1024 * 1024),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
+    "statement_timeout_seconds": (1, 3600),
     "give_up_after_seconds": (1, 10_000_000),
     "shutdown_timeout_seconds": (0, 86_400),
 }
@@ -66,6 +92,12 @@ def parse(options: object) -> Options:
             problems.append(f"There is no option {key!r}. The options are: {', '.join(sorted(known))}.")
         elif key == "queues":
             values[key] = _parse_queues(value, problems)
+        elif key == "tasks":
+            values[key] = _parse_tasks(value, problems)
+        elif key == "retention":
+            rules, wrong = parse_retention("'retention'", value)
+            problems += wrong
+            values[key] = {**DEFAULT_RETENTION, **rules}
         elif problem := _problem(key, value, known[key].default):
             problems.append(problem)
         else:
@@ -95,11 +127,32 @@ def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]
     for name, rules in value.items():
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
             problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
-        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency"}:
-            problems.append(f"The rules of queue {name!r} are a dict with the key 'concurrency', not {rules!r}.")
+        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency", "retention"}:
+            problems.append(
+                f"The rules of queue {name!r} are a dict with the keys 'concurrency' and 'retention', not {rules!r}."
+            )
         else:
             concurrency = rules.get("concurrency")
             if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 10_000):
                 problems.append(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}.")
-            parsed[name] = QueueOptions(concurrency=concurrency)
+            retention, wrong = parse_retention(f"'retention' of queue {name!r}", rules.get("retention", {}))
+            problems += wrong
+            parsed[name] = QueueOptions(concurrency=concurrency, retention=retention)
+    return parsed
+
+
+def _parse_tasks(value: object, problems: list[str]) -> dict[str, TaskOptions]:
+    parsed: dict[str, TaskOptions] = {}
+    if not isinstance(value, Mapping):
+        problems.append(f"'tasks' takes a dict of a task's path to its rules, not {value!r}.")
+        return parsed
+    for path, rules in value.items():
+        if not isinstance(path, str) or "." not in path:
+            problems.append(f"{path!r} is no path of a task: write it like 'shop.tasks.send_mail'.")
+        elif not isinstance(rules, Mapping) or set(rules) - {"retention"}:
+            problems.append(f"The rules of task {path!r} are a dict with the key 'retention', not {rules!r}.")
+        else:
+            retention, wrong = parse_retention(f"'retention' of task {path!r}", rules.get("retention", {}))
+            problems += wrong
+            parsed[path] = TaskOptions(retention=retention)
     return parsed

@@ -11,6 +11,8 @@
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
     │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
+    ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
+    ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
@@ -72,6 +74,14 @@ class ResultTooLarge(InvalidResult):
 
 class UnknownTask(DjqueueError, LookupError):
     """No task of this name is registered. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"""
+
+
+class InvalidCron(DjqueueError, ValueError):
+    """This entry of the crontab cannot work. Nothing was stored; the message says what to correct."""
+
+
+class UnknownCron(DjqueueError, LookupError):
+    """The crontab has no entry of this name. ``manage.py cron list`` shows them all."""
 
 
 class EngineUnavailable(DjqueueError):

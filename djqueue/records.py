@@ -288,6 +288,28 @@ class Rescued:
         return self.requeued + self.discarded + self.cancelled
 
 
+class PruneRule(NamedTuple):
+    """Which finished jobs may go. Of several rules for a job, that of its task decides, then that of its queue."""
+
+    state: JobState
+    max_age: timedelta | None = None
+    """What finished longer ago goes. None: nothing goes for its age."""
+    max_count: int | None = None
+    """Of the jobs under this rule, only so many of the newest stay."""
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one step of a pass over the history did."""
+
+    count: int
+    """Jobs that were deleted; in a dry run, that would have been."""
+    place: Any
+    """Where the next step goes on, in words of the engine. None: the pass is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Who leads, by the store's clock."""

@@ -16,13 +16,14 @@ from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
 
 _FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Service:
     """Override ``run_once``; it returns the seconds until it wants to run again."""
 
     name = "service"
+    longest_pause_seconds = 10.0
+    """Between two tries while nothing but failures comes."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -87,7 +88,7 @@ class Service:
             pause = self.run_once()
         except Exception as error:
             self.failures += 1
-            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
+            pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
             pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
             telemetry.emit(
                 "djqueue.service.failure",

@@ -16,16 +16,20 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.utils import timezone
 
 from djqueue import backoff as backoffs
 from djqueue import compat, registry
 from djqueue import unique as uniques
 from djqueue.backoff import Backoff
+from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
+from djqueue.encoding import encode_arguments
+from djqueue.exceptions import InvalidJob
 from djqueue.results import TaskResult, UnknownTaskResult
 from djqueue.unique import Unique
 
@@ -36,6 +40,8 @@ else:
 
 MAX_DELAY = timedelta(days=36_525)
 MAX_ATTEMPTS = 1_000_000
+MAX_CRON_BYTES = 64 * 1024
+"""The most that the arguments of a cron entry may take as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,20 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
 
 
+def _cron_problem(value: object) -> str:
+    if value is None or isinstance(value, str | Cron):
+        return ""
+    if isinstance(value, list | tuple) and all(isinstance(each, str | Cron) for each in value):
+        return ""
+    return f"cron takes an expression like '0 6 * * mon', a Cron, or a list of them, not {value!r:.200}."
+
+
+def _timezone_problem(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return ""
+    return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task(_Task):
     max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem, per_job=True))
@@ -159,6 +179,10 @@ class Task(_Task):
     """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
     delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
+    cron: str | Cron | Sequence[str | Cron] | None = field(default=None, metadata=_option(_cron_problem))
+    """When it runs by itself: an expression, a ``Cron``, or several; see ``djqueue.cron``. A tuple of ``Cron`` afterwards."""
+    timezone: str | None = field(default=None, metadata=_option(_timezone_problem))
+    """The time zone of its cron entries that name none. None: the project's TIME_ZONE."""
 
     def __post_init__(self) -> None:
         for option in _OPTIONS:
@@ -173,6 +197,8 @@ class Task(_Task):
         if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
             object.__setattr__(self, "run_after", timezone.now() + self.delay)
             object.__setattr__(self, "delay", None)
+        if self.cron is not None:
+            object.__setattr__(self, "cron", _crons(self.cron))
         super().__post_init__()
         if self.transactional and self.is_async:
             raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
@@ -181,6 +207,8 @@ class Task(_Task):
                 raise compat.InvalidTask(problem)
             if self.unique.debounce is not None and (self.run_after is not None or self.delay is not None):
                 raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
+        if self.cron:
+            self._check_cron()
         registry.register(self)
 
     @classmethod
@@ -189,6 +217,58 @@ class Task(_Task):
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    @property
+    def cron_definitions(self) -> dict[str, CronDefinition]:
+        """Its entries of the crontab by name."""
+        zone = self.timezone or settings.TIME_ZONE or "UTC"
+        definitions: dict[str, CronDefinition] = {}
+        for place, each in enumerate(cast("tuple[Cron, ...]", self.cron or ()), 1):
+            name = each.name or (self.module_path if place == 1 else f"{self.module_path}:{place}")
+            if name in definitions:
+                raise compat.InvalidTask(f"Two cron entries of {self.module_path} have the name {name!r}.")
+            definitions[name] = each.definition(self.module_path, zone)
+        return definitions
+
+    def cron_problem(self, name: str, definition: CronDefinition) -> str:
+        """Say why an entry cannot run this task; empty if it can."""
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            return f"The name of a cron entry has 1 to {MAX_NAME} printable characters, not {name!r:.250}."
+        if problem := definition.problem():
+            return problem
+        if not isinstance(definition.args, list | tuple) or not isinstance(definition.kwargs, Mapping):
+            return "args is a list and kwargs a dict."
+        try:
+            definition.as_json()
+            encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
+            context = (None,) if self.takes_context else ()
+            signature(self.func).bind(*context, *definition.args, **definition.kwargs)
+        except InvalidJob as error:
+            return str(error)
+        except (TypeError, ValueError) as error:
+            return f"{self.module_path} cannot be called with these arguments: {error}."
+        try:
+            # The queue must be one of the backend's, and the priority a valid one.
+            self.with_overrides(definition)
+        except compat.InvalidTask as error:
+            return str(error)
+        return ""
+
+    def with_overrides(self, definition: CronDefinition) -> Self:
+        """Return the task with the queue and the priority that an entry asks for."""
+        if not definition.queue and definition.priority is None:
+            return self
+        return replace(
+            self,
+            cron=None,
+            queue_name=definition.queue or self.queue_name,
+            priority=self.priority if definition.priority is None else definition.priority,
+        )
+
+    def _check_cron(self) -> None:
+        for name, definition in self.cron_definitions.items():
+            if problem := self.cron_problem(name, definition):
+                raise compat.InvalidTask(f"The cron entry {name!r}: {problem}")
 
     @cached_property
     def is_async(self) -> bool:
@@ -320,6 +400,8 @@ def task(
     transactional: bool = ...,
     aliases: Sequence[str] = ...,
     unique: Unique | bool | str | None = ...,
+    cron: str | Cron | Sequence[str | Cron] | None = ...,
+    timezone: str | None = ...,
 ) -> Callable[[Callable[..., Any]], Task]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -375,6 +457,11 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
     return frozenset(value) if isinstance(value, set) else value
+
+
+def _crons(value: str | Cron | Sequence[str | Cron]) -> tuple[Cron, ...]:
+    values = [value] if isinstance(value, str | Cron) else value
+    return tuple(each if isinstance(each, Cron) else Cron(each) for each in values)
 
 
 def _enqueue_one_by_one(

@@ -70,6 +70,8 @@ TASKS = {
         "OPTIONS": {
             "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
             "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
+            "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
+            "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
         },
     }
 }

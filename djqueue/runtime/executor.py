@@ -137,9 +137,9 @@ class Executor:
                     raise _StaleClaim
                 is_acknowledged = True
         except _StaleClaim:
-            self.running.pop(run.execution.place, None)
             telemetry.emit("djqueue.ack.stale", logging.WARNING, job=job.id, claim=job.claim, state="completed")
-            self._acker.settle_elsewhere(run.execution.place, accepted=False)
+            if self.running.pop(run.execution.place, None) is not None:  # else the acker releases the place
+                self._acker.settle_elsewhere(run.execution.place, accepted=False)
             return
         except BaseException as error:
             if not (is_acknowledged and self._was_committed(job)):

@@ -11,12 +11,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from djqueue import registry, telemetry
 from djqueue.encoding import storable
 from djqueue.engines.protocol import Listener, WorkerEngine
-from djqueue.exceptions import UnknownTask
+from djqueue.exceptions import EngineUnavailable, UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -28,6 +29,9 @@ from djqueue.states import JobState
 FETCH_LIMIT = 500
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
+DOUBT_SECONDS = (0.0, 10.0, 60.0)
+"""How long after a fetch without an answer the worker looks for claims that it does not know of. Without a connection the
+server may go on with the statement, up to its statement timeout."""
 PARK_SECONDS = 30.0
 """How long a job of an unknown task waits before a worker looks at it again."""
 
@@ -64,6 +68,8 @@ class Producer(Service):
         self._drain = drain
         self._on_finished = on_finished
         self._rotation = 0
+        self._doubts: list[float] = []
+        """When to look for claims of ours that we do not know of."""
         self._is_awake = True
         """Whether there was work a moment ago. Only a producer that is not awake holds a mark."""
 
@@ -74,6 +80,7 @@ class Producer(Service):
         """Fetch until nothing is left or no lane has room; then sleep."""
         self._hand_back_stranded()
         self._canceller.heed()
+        self._settle_doubts()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
             self._listener.wait(self._poll_interval)
             return 0
@@ -95,8 +102,32 @@ class Producer(Service):
         """Give back what was claimed and has not begun."""
         for lane in self._lanes:
             self._hand_back(lane.take_back())
+        with suppress(EngineUnavailable):
+            self._settle_doubts(at_once=True)
         self._listener.close()
         self._engine.close()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the store may hold a claim of ours that nobody knows of."""
+        return bool(self._doubts)
+
+    def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
+        try:
+            return self._engine.fetch(queue, limit, self._worker)
+        except Exception:
+            # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
+            now = time.monotonic()
+            self._doubts = [now + seconds for seconds in DOUBT_SECONDS]
+            raise
+
+    def _settle_doubts(self, *, at_once: bool = False) -> None:
+        """Put back what the store thinks we have, and we have not."""
+        while self._doubts and (at_once or self._doubts[0] <= time.monotonic()):
+            rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
+            if rescued.count:
+                telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
+            self._doubts = [] if at_once else self._doubts[1:]
 
     def _fetch_round(self) -> list[str]:
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
@@ -110,7 +141,7 @@ class Producer(Service):
                     limit = min(limit, self._remaining)
                 if limit <= 0:
                     break
-                jobs = self._engine.fetch(queues[0], limit, self._worker)
+                jobs = self._fetch(queues[0], limit)
                 if jobs:
                     found = True
                     self._accept(lane, jobs)

@@ -17,7 +17,7 @@ from uuid import UUID
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import TaskTimeout
+from djqueue.exceptions import EngineUnavailable, TaskTimeout
 from djqueue.records import Ack
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -167,7 +167,7 @@ class Worker:
                 if deadline is not None:
                     return None
             if self._control in readable:
-                return self._control.recv(1) or self._become_orphan()
+                return self._hear() or self._become_orphan()
             if deadline is None:
                 if self._is_retiring:
                     return RETIRE
@@ -175,6 +175,13 @@ class Worker:
                 if self._is_finished:
                     return STOP
             self._check_parts()
+
+    def _hear(self) -> bytes:
+        """Return what the supervisor says; nothing when it is gone."""
+        try:
+            return self._control.recv(1)
+        except ConnectionError:  # it died before it had read what we sent
+            return b""
 
     def _become_orphan(self) -> bytes:
         """The supervisor is gone and nobody beats for us any more: finish what runs, and do it ourselves till then."""
@@ -214,7 +221,7 @@ class Worker:
 
     def _leave(self) -> int:
         self._give_up_running()
-        code = EXIT_LOST if self._claims.held else EXIT_DONE
+        code = EXIT_LOST if self._claims.held or self._producer.is_in_doubt else EXIT_DONE
         self._acker.stop()
         self._acker.join(2)
         for lane in self._lanes:
@@ -224,7 +231,8 @@ class Worker:
             self._heart.stop()
             self._heart.join(2)
             if code == EXIT_DONE:
-                with self._engine.open_worker() as engine:
+                # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
+                with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._spec.id])
         return code
 

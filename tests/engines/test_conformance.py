@@ -18,7 +18,17 @@ from django.db import connections, transaction
 
 from djqueue.encoding import encode_arguments
 from djqueue.exceptions import EngineRefused
-from djqueue.records import Ack, ClaimedJob, InsertedJob, Lease, NewJob, Rescued, Staged, WorkerInfo
+from djqueue.records import (
+    Ack,
+    ClaimedJob,
+    InsertedJob,
+    Lease,
+    NewJob,
+    PruneRule,
+    Rescued,
+    Staged,
+    WorkerInfo,
+)
 from djqueue.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -752,6 +762,136 @@ class TestRetry:
         assert engine.get(id).state == "completed"
 
 
+def finish(engine, worker, me, count=1, state=JobState.COMPLETED, at=NOW, queue="default", task="tests.task"):
+    """Jobs that finished at this time."""
+    engine.insert([NewJob(task, queue=queue) for _ in range(count)], now=at)
+    jobs = worker.fetch(queue, count, me, now=at)
+    worker.ack([ack(job, state) for job in jobs], now=at)
+    return ids(jobs)
+
+
+def prune(worker, *rules, limit=1000, **options):
+    """A whole pass."""
+    place, count = None, 0
+    for _ in range(1000):
+        pruned = worker.prune(rules, place=place, limit=limit, now=NOW, **options)
+        count, place = count + pruned.count, pruned.place
+        if place is None:
+            return count
+    raise AssertionError("a pass without an end")
+
+
+class TestPrune:
+    def test_what_is_older_than_its_rule_goes_and_the_rest_stays(self, engine, worker, me):
+        old = finish(engine, worker, me, 2, at=NOW - 61 * SECOND)
+        new = finish(engine, worker, me, 2, at=NOW - 59 * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, timedelta(minutes=1))) == 2
+
+        assert [engine.get(id) for id in old] == [None, None]
+        assert None not in [engine.get(id) for id in new]
+
+    def test_without_a_rule_nothing_goes(self, engine, worker, me):
+        [id] = finish(engine, worker, me, state=JobState.DISCARDED, at=NOW - 3600 * SECOND)
+
+        assert prune(worker) == prune(worker, PruneRule(JobState.COMPLETED, SECOND)) == 0
+
+        assert engine.get(id) is not None
+
+    def test_a_rule_without_a_limit_keeps_for_ever(self, engine, worker, me):
+        finish(engine, worker, me, at=NOW - 3600 * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED)) == 0
+
+    def test_an_age_of_zero_deletes_all_that_has_finished(self, engine, worker, me):
+        finish(engine, worker, me, 3, at=NOW - SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, timedelta(0))) == 3
+
+    def test_live_jobs_stay_however_old(self, engine, worker, me):
+        insert(engine, 2, now=NOW - 3600 * SECOND)
+        worker.fetch("default", 1, me)
+
+        assert prune(worker, *(PruneRule(s, timedelta(0)) for s in (JobState.COMPLETED, JobState.DISCARDED))) == 0
+
+    def test_the_rule_of_the_task_goes_before_that_of_the_queue_and_that_before_the_general_one(
+        self, engine, worker, me
+    ):
+        at = NOW - 3600 * SECOND
+        [plain] = finish(engine, worker, me, at=at)
+        [mail] = finish(engine, worker, me, at=at, queue="mail")
+        [special] = finish(engine, worker, me, at=at, queue="mail", task="tests.special")
+        rules = [
+            PruneRule(JobState.COMPLETED, SECOND),
+            PruneRule(JobState.COMPLETED, None, queue="mail"),
+            PruneRule(JobState.COMPLETED, SECOND, task="tests.special"),
+        ]
+
+        assert prune(worker, *rules) == 2
+
+        assert [id for id in (plain, mail, special) if engine.get(id)] == [mail]
+
+    def test_by_count_the_newest_stay(self, engine, worker, me):
+        every = [finish(engine, worker, me, at=NOW - n * SECOND)[0] for n in range(10)]
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=3)) == 7
+
+        assert [id for id in every if engine.get(id)] == every[:3]
+
+    def test_a_count_of_zero_keeps_none_and_one_that_is_not_reached_keeps_all(self, engine, worker, me):
+        finish(engine, worker, me, 3, at=NOW - SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=3)) == 0
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=0)) == 3
+
+    def test_each_rule_counts_its_own_jobs(self, engine, worker, me):
+        for n in range(1, 4):
+            finish(engine, worker, me, at=NOW - n * SECOND)
+            finish(engine, worker, me, at=NOW - n * SECOND, queue="mail")
+            finish(engine, worker, me, at=NOW - n * SECOND, queue="mail", task="tests.special")
+        rules = [
+            PruneRule(JobState.COMPLETED, max_count=2),
+            PruneRule(JobState.COMPLETED, max_count=1, queue="mail"),
+            PruneRule(JobState.COMPLETED, max_count=3, task="tests.special"),
+        ]
+
+        assert prune(worker, *rules) == 1 + 2 + 0
+
+    def test_age_and_count_together_let_go_what_either_lets_go(self, engine, worker, me):
+        for n in range(1, 11):
+            finish(engine, worker, me, at=NOW - n * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, 9.5 * SECOND, max_count=9)) == 1
+        assert prune(worker, PruneRule(JobState.COMPLETED, 3.5 * SECOND, max_count=9)) == 6
+        assert prune(worker, PruneRule(JobState.COMPLETED, 3.5 * SECOND, max_count=1)) == 2
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+    def test_a_pass_in_steps_of_any_size_sees_every_job_once(self, engine, worker, me, limit):
+        at = NOW - 3600 * SECOND
+        kept = finish(engine, worker, me, 5, at=at, queue="kept")  # many that finished at the same moment
+        finish(engine, worker, me, 5, at=at)
+        finish(engine, worker, me, 3, at=at + SECOND)
+        rules = [PruneRule(JobState.COMPLETED, SECOND), PruneRule(JobState.COMPLETED, queue="kept")]
+
+        assert prune(worker, *rules, limit=limit) == 8
+
+        assert None not in [engine.get(id) for id in kept]
+
+    def test_a_dry_run_counts_and_deletes_nothing(self, engine, worker, me):
+        every = finish(engine, worker, me, 4, at=NOW - 3600 * SECOND)
+        rule = PruneRule(JobState.COMPLETED, SECOND)
+
+        assert prune(worker, rule, limit=3, is_dry_run=True) == 4
+
+        assert None not in [engine.get(id) for id in every]
+
+    def test_only_the_asked_queue_is_pruned(self, engine, worker, me):
+        finish(engine, worker, me, 2, at=NOW - 3600 * SECOND)
+        finish(engine, worker, me, 3, at=NOW - 3600 * SECOND, queue="mail")
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, SECOND), queue="mail") == 3
+
+
 class TestRescue:
     def test_what_ran_spends_its_attempt_and_says_why(self, engine, worker, me):
         id = insert_one(engine)
@@ -767,6 +907,30 @@ class TestRescue:
         assert error["exception"] == "djqueue.exceptions.WorkerLost"
         assert (error["attempt"], UUID(error["worker"])) == (1, me)
         assert datetime.fromisoformat(error["at"]) == NOW + SECOND
+
+    def test_a_living_worker_takes_back_what_it_does_not_know_of(self, engine, worker, me):
+        insert(engine, 3)
+        a, b, c = worker.fetch("default", 3, me)
+
+        rescued = worker.rescue([me], ran={}, kept={a.id: a.claim, c.id: c.claim})
+
+        assert rescued == Rescued(1, 0, ["default"])
+        assert [(engine.get(job.id).state, engine.get(job.id).attempt) for job in (a, b, c)] == [
+            ("executing", 1),
+            ("available", 0),
+            ("executing", 1),
+        ]
+
+    def test_an_older_claim_of_a_kept_job_is_not_the_one_that_is_kept(self, engine, worker, me):
+        insert_one(engine)
+        first = fetch_one(worker, me)
+        worker.rescue([me])
+        again = fetch_one(worker, me)
+
+        rescued = worker.rescue([me], ran={}, kept={first.id: first.claim})
+
+        assert rescued.requeued == 1
+        assert engine.get(again.id).state == "available"
 
     def test_what_was_only_claimed_goes_back_unspent(self, engine, worker, me):
         insert(engine, 3)

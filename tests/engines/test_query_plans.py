@@ -166,12 +166,14 @@ class TestAMillionJobs:
                 assert scans(plan("ack", **ack_params(count))) == [("Index Scan", "djqueue_job_pkey")]
             requeue = {**ack_params(500), "delay": "{0}", "note": [None]}
             assert scans(plan("ack_requeue", **requeue)) == [("Index Scan", "djqueue_job_pkey")]
-            staged = scans(plan("stage", limit=5000, now=None))
+            staged = scans(plan("stage", limit=5000, ids=None, skip=[], now=None))
             assert sorted(staged, key=str) == [("Index Scan", "djqueue_job_stage")] * 2 + [("Tid Scan", None)]
             params = {
                 "workers": [me],
                 "ran_id": [1],
                 "ran_claim": [1],
+                "kept_id": [],
+                "kept_claim": [],
                 "reason": "",
                 "limit": 5000,
                 "now": None,

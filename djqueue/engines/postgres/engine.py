@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import math
 import operator
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -20,13 +23,15 @@ from psycopg.rows import TupleRow
 
 from djqueue.encoding import Encoded
 from djqueue.engines.postgres.bulk import copy_jobs
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.unique import insert_unique, job_columns
-from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     LIVE_ONLY,
@@ -40,6 +45,8 @@ from djqueue.records import (
     Job,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     Rescued,
     Staged,
@@ -47,6 +54,8 @@ from djqueue.records import (
     WorkerInfo,
 )
 from djqueue.states import FINAL_STATES, JobState
+
+logger = logging.getLogger("djqueue.engine")
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
@@ -57,14 +66,18 @@ _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _id = operator.itemgetter(0)
+T = TypeVar("T")
 
 
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
-    def __init__(self, alias: str, *, listen: bool = True) -> None:
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
         self.alias = alias
         self.listen = listen
+        self.statement_timeout = statement_timeout_seconds
 
     def insert(
         self,
@@ -87,8 +100,9 @@ class PostgresEngine(Steering):
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        if self.listen and new_in:
-            wake_after_commit(connection, new_in)
+        due_in = min(seconds_until_due(new, job) for new, job in zip(jobs, inserted, strict=True))
+        if self.listen and (new_in or due_in < math.inf):
+            wake_after_commit(connection, new_in, due_in=due_in)
         return inserted
 
     def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
@@ -97,8 +111,8 @@ class PostgresEngine(Steering):
             return InsertedMany((), "", datetime.min)
         connection = connections[self.alias]
         inserted = copy_jobs(connection, job, arguments, now)
-        if self.listen and inserted.state == "available":
-            wake_after_commit(connection, {job.queue})
+        if self.listen:
+            wake_for(connection, job, InsertedJob(0, inserted.state, inserted.inserted_at))
         return inserted
 
     def get(self, job_id: int) -> Job | None:
@@ -133,9 +147,36 @@ class PostgresEngine(Steering):
                 oldest[queue] = oldest_seconds
         return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
 
+    @property
+    def cron(self) -> PostgresCron:
+        """The crontab, as the application sees it: its verbs join the caller's transaction, if there is one."""
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+                return work(run_on(cursor))
+
+        def wake(queues: Collection[str]) -> None:
+            if self.listen:
+                wake_after_commit(connections[self.alias], queues)
+
+        return PostgresCron(transact, wake=wake)
+
+    def open_cron(self) -> PostgresCron:
+        """Open the crontab for a scheduler: on a connection of its own."""
+        own = self.open_worker()
+
+        def transact(work: Callable[[Execute], Any]) -> Any:
+            def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
+                with connection.transaction(), connection.cursor() as cursor:
+                    return work(run_on(cursor))
+
+            return own.attempt(in_transaction)
+
+        return PostgresCron(transact, wake=own.wake, close=own.close)
+
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
-        return PostgresWorkerEngine(self.alias, listen=self.listen)
+        return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
     def open_listener(self) -> PostgresListener:
         """Open a listener; it connects at its first mark."""
@@ -148,10 +189,14 @@ class PostgresWorkerEngine:
     A lost connection raises ``EngineUnavailable``; the next statement connects again.
     """
 
-    def __init__(self, alias: str, *, listen: bool = True) -> None:
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
         self._alias = alias
         self._listen = listen
+        self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._unstageable: list[int] = []
 
     def __enter__(self) -> Self:
         return self
@@ -183,15 +228,21 @@ class PostgresWorkerEngine:
             statements.append(("ack_requeue", {**_ack_columns(others), "delay": delays, "note": notes, "now": now}))
         answers = self._run_all(statements)
         if others:
-            self.wake({queue for _, queue, state in answers[-1] if state == "available"})
-        if finals and (keys := [key for _, key in answers[0] if key is not None]):
-            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
-            with suppress(EngineUnavailable):
-                self.wake(self._release(keys, now))
+            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            if any(0 < ack.delay <= SOON_SECONDS for ack in others):
+                woken.add(STAGE)
+            self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
-            accepted.update(row[0] for row in self._run("ack_cancelled", {**_ack_columns(rest), "now": now}))
+            rows = self._run("ack_cancelled", {**_ack_columns(rest), "now": now})
+            accepted.update(row[0] for row in rows)
+            ended.extend(row for row in rows if row[1] is not None)
+        if ended:
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(self._release([key for _, key in ended], now))
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
@@ -199,12 +250,33 @@ class PostgresWorkerEngine:
         return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available and wake whoever sleeps on their queues."""
-        [(count, queues, next_in)] = self._run("stage", {"limit": limit, "now": now})
+        """Make due jobs available and wake whoever sleeps on their queues.
+
+        A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        """
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        try:
+            [staged] = itertools.starmap(Staged, self._run("stage", params))
+        except EngineRefused:
+            due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
+            parts = self._stage_in_parts(due, now)
+            staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
         if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
-            queues = [*{*queues, *self._release(keys, now)}]
-        self.wake(queues)
-        return Staged(count, queues, next_in)
+            staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
+        self.wake(staged.queues)
+        return staged
+
+    def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
+        try:
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+        except EngineRefused as error:
+            if len(ids) > 1:
+                middle = len(ids) // 2
+                return self._stage_in_parts(ids[:middle], now) + self._stage_in_parts(ids[middle:], now)
+            logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
+            self._unstageable.append(ids[0])
+            return []
+        return list(itertools.starmap(Staged, rows))
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
         """Remove unique keys that nobody holds any more; return how many went."""
@@ -249,6 +321,7 @@ class PostgresWorkerEngine:
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -260,6 +333,8 @@ class PostgresWorkerEngine:
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "kept_id": list(kept or ()),
+                "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
                 "reason": clean(reason),
                 "limit": limit,
@@ -275,6 +350,57 @@ class PostgresWorkerEngine:
         if not claimers:
             return Rescued()
         return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
+        cutoffs, at, id = place or (self._cutoffs(rules, now), "-infinity", 0)
+        if not cutoffs:
+            return Pruned(0, None)
+        params = {
+            "rule_state": [rule.state.value for rule, _ in cutoffs],
+            "rule_queue": [rule.queue for rule, _ in cutoffs],
+            "rule_task": [rule.task for rule, _ in cutoffs],
+            "rule_cutoff": [cutoff for _, cutoff in cutoffs],
+            "queue": queue,
+            "after_at": at,
+            "after_id": id,
+            "limit": limit,
+            "is_dry_run": is_dry_run,
+        }
+        [(seen, count, last_at, last_id)] = self._run("prune", params)
+        return Pruned(count, (cutoffs, last_at, last_id) if seen == limit else None)
+
+    def _cutoffs(self, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
+        """Turn ages and counts into times: what finished before goes."""
+        cutoffs = []
+        for rule in rules:
+            others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]
+            oldest = None
+            if rule.max_count == 0:
+                oldest = "infinity"
+            elif rule.max_count is not None:
+                params = {
+                    "state": rule.state.value,
+                    "queue": rule.queue,
+                    "task": rule.task,
+                    "other_queues": [] if rule.queue or rule.task else [o.queue for o in others if o.queue],
+                    "other_tasks": [] if rule.task else [o.task for o in others if o.task],
+                    "count": rule.max_count,
+                }
+                oldest = next((at for (at,) in self._run("prune_cutoff", params)), None)
+            age = None if rule.max_age is None else rule.max_age.total_seconds()
+            [(cutoff,)] = self._run("prune_time", {"age": age, "oldest": oldest, "now": now})
+            cutoffs.append((rule, cutoff))
+        return cutoffs
 
     def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
         """Take or renew the lead."""
@@ -306,23 +432,37 @@ class PostgresWorkerEngine:
         return self._run_all([(name, params)])[0]
 
     def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
-        """Run all of them or none; again if they lost a race that the database resolved."""
+        """Run all of them or none."""
+
+        def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
+            # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+            with connection.transaction() if len(statements) > 1 else nullcontext():
+                cursors = [connection.execute(sql(name), params) for name, params in statements]
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+        return self.attempt(work)
+
+    def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
+        """Do something on the connection; again if it lost a race that the database resolved."""
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, "worker")
-                # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
-                with self._connection.transaction() if len(statements) > 1 else nullcontext():
-                    cursors = [self._connection.execute(sql(name), params) for name, params in statements]
-                return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+                    self._connection = connect(self._alias, "worker", self._statement_timeout)
+                return work(self._connection)
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
                 raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
-            except _UNAVAILABLE as error:
-                self.close()
-                raise EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}") from error
+            except psycopg.Error as error:
+                # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
+                # has hung up, the next statement needs another connection.
+                if isinstance(error, _UNAVAILABLE) or self._connection is None or self._connection.closed:
+                    self.close()
+                    raise EngineUnavailable(
+                        f"The database {self._alias!r} did not answer: {str(error).strip()}"
+                    ) from error
+                raise
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 

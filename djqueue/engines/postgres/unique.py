@@ -123,14 +123,15 @@ class _Insertion:
         """Return who holds keys without being live, and remove those whose hold is over."""
         if not keys:
             return {}
-        rows = self._execute("unique_key", {"keys": list(keys), "window": self._rule.window is not None})
+        rows = self._execute("unique_key", {"keys": list(keys), "completed_only": self._rule.holds_completed})
         if over := {key: job_id for key, job_id, *_, is_over in rows if is_over}:
             self._execute("unhold", {"keys": list(over), "job_ids": list(over.values())})
         return {key: InsertedJob._make([*row, True]) for key, *row, is_over in rows if not is_over}
 
     def _add_follow_ups(self, places: Sequence[int]) -> None:
         newest = self._newest(places)
-        added = {row[0]: InsertedJob._make(row[1:]) for row in self._execute("insert_follow_up", job_columns(newest))}
+        rows = self._execute("insert_follow_up", job_columns(newest))
+        added = {key: InsertedJob._make([*row, False]) for key, *row in rows}
         for place in places:
             if (answer := added.get(self._key(place))) is not None:
                 self._answers[place] = answer

@@ -1,5 +1,5 @@
 -- Say who holds these unique keys beyond a job's life, and whether the hold is over.
--- Params: keys text[]; window bool (the key is held however the job ended, else by a completed job only);
+-- Params: keys text[]; completed_only bool (else a job holds its key however it ended);
 -- now timestamptz (null: the database's clock).
 -- Returns: key, job_id, state, inserted_at, is_over.
 -- A job that was cancelled before it ran gives its key back, and so does one that is kept no longer when nothing but its being
@@ -9,7 +9,7 @@ SELECT
     NOT COALESCE(job.is_live, false) AND (
         COALESCE(held.expires_at <= clock.at, job.state IS NULL)
         OR COALESCE(job.state = 'cancelled' AND job.started_at IS NULL, false)
-        OR COALESCE(job.state <> 'completed' AND NOT %(window)s::bool, false)
+        OR COALESCE(job.state <> 'completed' AND %(completed_only)s::bool, false)
     ) AS is_over
 FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS clock
 CROSS JOIN djqueue_uniquekey AS held

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("djqueue", "0001_initial"),
+        ("djqueue", "0002_permissions"),
     ]
 
     operations = [
