@@ -128,3 +128,10 @@ def wait_for(condition: object, seconds: float, what: str, *, interval: float = 
         if time.monotonic() > deadline:
             raise Failure(what)
         time.sleep(interval)
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process has resident, shared pages included (0 when it is gone)."""
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

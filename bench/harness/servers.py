@@ -49,9 +49,14 @@ class Postgres:
     _postmaster: int | None = None
     _look: Any = None
     _templates: set[str] = field(default_factory=set)
+    _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.admin = psycopg.connect(self.url, autocommit=True)
+        # Runs side by side do not meet; what a killed one left is recognised by its owner's absence.
+        self.suffix = f"_{os.getpid()}"
+        self.database = f"bench_run{self.suffix}"
+        self.admin = psycopg.connect(self.url, autocommit=True, application_name=f"bench{self.suffix}")
+        self._sweep()
         pid = self.admin.info.backend_pid
         # On another machine, or in another namespace, its processes are not ours to measure.
         if "postgres" in _command(pid):
@@ -68,34 +73,40 @@ class Postgres:
     def fresh(self, template: str, *, is_relaxed: bool) -> str:
         """Copy the template to a database for one measurement and return its URL."""
         self.release()
-        self._drop("bench_run")
+        self._drop(self.database)
         self.admin.execute(
-            sql.SQL("CREATE DATABASE bench_run TEMPLATE {} STRATEGY file_copy").format(sql.Identifier(template))
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(self.database), sql.Identifier(template + self.suffix)
+            )
         )
         if is_relaxed:
-            self.admin.execute("ALTER DATABASE bench_run SET synchronous_commit = off")
-        return self.address("bench_run")
+            self.admin.execute(
+                sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(self.database))
+            )
+        return self.address(self.database)
 
     def has_template(self, template: str) -> bool:
         return template in self._templates
 
     def empty_template(self, template: str) -> str:
-        self._drop(template)
-        self.admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(template)))
-        return self.address(template)
+        name = template + self.suffix
+        self._drop(name)
+        self.admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        self._made.add(name)
+        return self.address(name)
 
     def template_is_ready(self, template: str) -> None:
         self._templates.add(template)
 
     def count(self, query: str) -> int:
         if self._look is None:
-            self._look = psycopg.connect(self.address("bench_run"), autocommit=True)
+            self._look = psycopg.connect(self.address(self.database), autocommit=True)
         self._looks += 1
         return int(self._look.execute(query).fetchone()[0])
 
     def settle(self) -> None:
         """Gather statistics and write everything out: a measurement should not pay for what came before it."""
-        with psycopg.connect(self.address("bench_run"), autocommit=True) as connection:
+        with psycopg.connect(self.address(self.database), autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
         self.admin.execute("CHECKPOINT")
 
@@ -108,7 +119,8 @@ class Postgres:
             meter.wal_bytes = int(self.admin.execute("SELECT wal_bytes FROM pg_stat_wal").fetchone()[0])
             meter.commits = int(
                 self.admin.execute(
-                    "SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database WHERE datname = 'bench_run'"
+                    "SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database WHERE datname = %s",
+                    [self.database],
                 ).fetchone()[0]
             )
             meter.queries_of_ours = self._looks
@@ -121,9 +133,17 @@ class Postgres:
 
     def close(self) -> None:
         self.release()
-        for name in ("bench_run", *self._templates):
+        for name in (self.database, *self._made):
             self._drop(name)
         self.admin.close()
+
+    def _sweep(self) -> None:
+        """Drop the databases of runs that were killed."""
+        for [name] in self.admin.execute(
+            "SELECT datname FROM pg_database WHERE datname ~ '^bench_.*_[0-9]+$' AND NOT EXISTS (SELECT FROM pg_stat_activity"
+            " WHERE application_name = 'bench_' || substring(pg_database.datname FROM '[0-9]+$'))"
+        ).fetchall():
+            self._drop(name)
 
     def _drop(self, name: str) -> None:
         self.admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

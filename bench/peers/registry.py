@@ -53,6 +53,7 @@ class Peer:
 DEFAULT_SPEEDS = {"add": 1e9, "drain": 1000, "io": 500, "retry": 100, "lat": 1, "delayed": 1}
 """Adding ends with the time limit in any case."""
 
+ONE_AT_A_TIME = dict.fromkeys(("drain_c10", "drain_c100", "drain_2p", "io_c100"), "runs one job at a time in a process")
 BULL_UNFINISHED = (
     ("LLEN", "bull:bench:wait"),
     ("LLEN", "bull:bench:active"),
@@ -61,6 +62,9 @@ BULL_UNFINISHED = (
     ("LLEN", "bull:bench:paused"),
 )
 BULL_FINISHED = (("ZCARD", "bull:bench:completed"),)
+
+PGQUEUER_UNFINISHED = "SELECT count(*) FROM pgqueuer"
+PGQUEUER_FINISHED = "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
 
 _djqueue = Peer(
     "djqueue",
@@ -71,7 +75,7 @@ _djqueue = Peer(
     packages=("django", "psycopg"),
     unfinished="SELECT count(*) FROM djqueue_job",
     finished="SELECT count(*) FROM djqueue_finishedjob WHERE state = 'completed'",
-    speeds={"drain": 25_000, "drain_c1": 15_000, "io": 7000, "retry": 1500},
+    speeds={"drain": 30_000, "drain_c1": 15_000, "io": 7000, "retry": 1500},
 )
 _bullmq = Peer(
     "bullmq@aof",
@@ -129,6 +133,103 @@ PEERS: dict[str, Peer] = {
             speeds={"drain": 9000, "io": 2500, "retry": 100},
             lacks={"drain_c1": "fetches in batches"},
             note="batches of at least 100; a batch ends with its slowest job",
+        ),
+        Peer(
+            "pgqueuer:fast",
+            driver="drive_pgqueuer.py",
+            server="postgres",
+            environment="postgres",
+            durability="durable",
+            variant="fast",
+            packages=("pgqueuer", "asyncpg"),
+            unfinished=PGQUEUER_UNFINISHED,
+            finished=PGQUEUER_FINISHED,
+            speeds={"drain": 9000, "drain_c1": 2500, "io": 5000, "retry": 200},
+            note="no cap on tasks in flight",
+        ),
+        Peer(
+            "pgqueuer",
+            driver="drive_pgqueuer.py",
+            server="postgres",
+            environment="postgres",
+            durability="durable",
+            packages=("pgqueuer", "asyncpg"),
+            unfinished=PGQUEUER_UNFINISHED,
+            finished=PGQUEUER_FINISHED,
+            speeds={"drain": 1600, "drain_c1": 350, "drain_c100": 5000, "io": 3500, "retry": 200},
+        ),
+        Peer(
+            "procrastinate",
+            driver="drive_procrastinate.py",
+            server="postgres",
+            environment="postgres",
+            durability="durable",
+            packages=("procrastinate", "psycopg"),
+            unfinished="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
+            finished="SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
+            speeds={"drain": 350, "drain_c1": 240, "io": 330, "retry": 17},
+        ),
+        Peer(
+            "oban-py",
+            driver="drive_oban.py",
+            server="postgres",
+            environment="postgres",
+            durability="durable",
+            packages=("oban", "psycopg"),
+            unfinished="SELECT count(*) FROM oban_jobs WHERE state NOT IN ('completed', 'cancelled', 'discarded')",
+            finished="SELECT count(*) FROM oban_jobs WHERE state = 'completed'",
+            speeds={"drain": 1200, "drain_c1": 260, "io": 1400, "retry": 45},
+        ),
+        Peer(
+            "django-tasks-db",
+            driver="drive_django_tasks_db.py",
+            server="postgres",
+            environment="django",
+            durability="durable",
+            packages=("django", "django-tasks-db", "psycopg"),
+            unfinished="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status IN ('READY', 'RUNNING')",
+            finished="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status = 'SUCCESSFUL'",
+            speeds={"drain": 200},
+            lacks={**ONE_AT_A_TIME, "retry": "has no retries", "lat_1000": "cannot keep up"},
+        ),
+        Peer(
+            "bullmq-py",
+            driver="drive_bullmq_py.py",
+            server="redis-aof",
+            environment="redis",
+            durability="everysec",
+            packages=("bullmq", "redis"),
+            unfinished=BULL_UNFINISHED,
+            finished=BULL_FINISHED,
+            speeds={"drain": 1000, "drain_c1": 600, "io": 950, "retry": 220},
+        ),
+        Peer(
+            "rq",
+            driver="drive_rq.py",
+            server="redis-aof",
+            environment="redis",
+            durability="everysec",
+            packages=("rq", "redis"),
+            unfinished=(
+                ("LLEN", "rq:queue:bench"),
+                ("ZCARD", "rq:wip:bench"),
+                ("ZCARD", "rq:scheduled:bench"),
+                ("LLEN", "rq:intermediate:bench"),
+            ),
+            finished=(("ZCARD", "rq:finished:bench"),),
+            speeds={"drain": 110, "retry": 40},
+            lacks={**ONE_AT_A_TIME, "lat_1000": "cannot keep up"},
+        ),
+        Peer(
+            "celery:threads",
+            driver="drive_celery.py",
+            server="redis-aof",
+            environment="redis",
+            durability="everysec",
+            packages=("celery", "redis"),
+            unfinished=(("LLEN", "celery"), ("HLEN", "unacked")),
+            speeds={"drain": 600, "io": 600, "retry": 50},
+            note="acknowledges a job before it runs; keeps no trace of finished jobs; no bulk interface",
         ),
     )
 }

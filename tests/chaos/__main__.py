@@ -37,7 +37,8 @@ def main() -> int:
         with embedded.postgres(settings=settings) as server:
             violations = run(server, directory, acts, seed, options.minutes * 60, options.rate)
             log = server.log.read_text(errors="replace")
-            violations += [f"Server log: {line}" for line in log.splitlines() if "deadlock" in line or "PANIC" in line]
+            violations += [f"Server log: {line}" for line in log.splitlines() if "PANIC" in line]
+            print(f"deadlocks that the server resolved: {log.count('deadlock detected')}")
     finally:
         if options.keep is None:
             shutil.rmtree(directory, ignore_errors=True)

@@ -188,13 +188,10 @@ class TestAMillionJobs:
             assert rest == [("Index Scan", "djqueue_job_pkey")] * 2
 
             # Follow-ups are few, and found without a look at anything else.
-            assert scans(plan("follow_ups", limit=5000)) in (
-                [("Index Scan", "djqueue_job_follow_up"), ("Index Only Scan", "djqueue_job_unique")],
-                [("Index Scan", "djqueue_job_follow_up"), ("Index Scan", "djqueue_job_unique")],
-            )
-            assert {index for _, index in scans(plan("release", keys=["a", "b"], now=None))} <= {
-                "djqueue_job_unique", "djqueue_job_follow_up", "djqueue_job_pkey",
-            }  # fmt: skip
+            follow_ups = plan("follow_ups", limit=5000)
+            assert "djqueue_job_follow_up" in {node.get("Index Name") for node in follow_ups}
+            for nodes in (follow_ups, plan("release", keys=["a", "b"], now=None)):
+                assert "Seq Scan" not in {kind for kind, _ in scans(nodes)}
 
             jobs = worker.fetch("default", 500, me)
             assert len(worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])) == 500

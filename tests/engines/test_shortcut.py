@@ -224,6 +224,12 @@ class TestNothingIsPassedOver:
     def test_nothing_for_who_is_not_registered(self, worker, ahead):
         assert worker.fetch("default", 5, uuid4()) == []
 
+    def test_nothing_of_a_paused_queue(self, worker, me, ahead):
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO djqueue_queue (name, paused_at) VALUES ('default', now())")
+
+        assert worker.fetch("default", 5, me) == []
+
     def test_a_locked_job_is_fetched_when_it_is_free(self, engine, worker, me, ahead):
         with connect(engine.alias, "test") as session, session.transaction():
             session.execute("SELECT 1 FROM djqueue_job WHERE id = %s FOR UPDATE", [ahead[-1].id + 1])
@@ -301,6 +307,21 @@ def test_whatever_comes_in_whatever_order_each_job_runs_once(
 
     assert len(done) == len(set(done)) == count
     assert all(worker.skipping for worker, _, _ in workers)
+
+
+def test_what_fetch_asks_of_a_job_the_shortcut_asks_too():
+    def parts(name: str) -> list[str]:
+        return [line.strip() for line in sql(name).splitlines()]
+
+    fetch, shortcut = parts("fetch"), parts("fetch_after")
+    start = fetch.index("WHERE")
+    conditions = fetch[start + 1 : fetch.index("ORDER BY priority DESC, ready_at, id")]
+    assert len(conditions) >= 3
+    assert [condition for condition in conditions if shortcut.count(condition) != 2] == []
+    claim = "UPDATE djqueue_job AS job"
+    assert [line for line in fetch[fetch.index(claim) :] if "FROM locked" not in line] == [
+        line for line in shortcut[shortcut.index(claim) :] if "FROM locked" not in line
+    ]
 
 
 def test_the_ranges_cover_every_priority_once_and_in_run_order():

@@ -335,11 +335,16 @@ def test_twelve_threads_that_enqueue_one_key_never_make_two_live_jobs(engine, wo
             problems.append(f"{row[0]} live jobs of one key, {running[0]} running")
 
     runner, stager = open_worker(), open_worker()
+
+    def retry() -> None:
+        known = sorted(ids)
+        engine.retry(random.sample(known, min(3, len(known))))
+
     steps: list[Callable[[], object]] = [enqueue] * 12
     steps += [
         lambda: execute(runner, me),
         lambda: stager.stage(),
-        lambda: engine.retry(random.sample(sorted(ids), min(3, len(ids)))),
+        retry,
         look,
     ]
     with ThreadPoolExecutor(len(steps)) as pool:

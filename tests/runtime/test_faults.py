@@ -62,7 +62,9 @@ class TestNetwork:
             wire.swallow()
             running.wait_for_log("no answer within")
             running.wait_for_log("supervisor.unhealthy")
-            eventually(lambda: running.log.count("state=completed") == 1, explain=lambda: running.log)
+            # It has ended, and nobody is told before it is stored: it may be somebody else's by now.
+            running.wait_for_log("service=acker failures")
+            assert "state=completed" not in running.log
             wire.flow()
             for number in range(20):
                 tasks.record.enqueue(str(number))
@@ -101,7 +103,7 @@ class TestNetwork:
         with worker() as other:  # finds the silent one
             eventually(lambda: states() == {"completed": 1}, 40, lambda: other.log)
 
-    def test_b36_database_away_for_twenty_seconds_nothing_is_rescued_and_all_is_acked(self, wire: Proxy) -> None:
+    def test_a_database_away_for_twenty_seconds_costs_no_job_its_attempt_or_outcome(self, wire: Proxy) -> None:
         tasks.nap.enqueue("ends meanwhile", 8)
         tasks.anap.enqueue("ends afterwards", 25)
         with (

@@ -32,7 +32,7 @@ from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.unique import insert_unique, job_columns
-from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit
+from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
@@ -118,9 +118,7 @@ class PostgresEngine(Steering):
         connection = connections[self.alias]
         inserted = copy_jobs(connection, job, arguments, now)
         if self.listen:
-            one = InsertedJob(inserted.ids[0], inserted.state, inserted.inserted_at)
-            queues = {job.queue} if inserted.state == "available" else ()
-            wake_after_commit(connection, queues, due_in=seconds_until_due(job, one))
+            wake_for(connection, job, InsertedJob(0, inserted.state, inserted.inserted_at))
         return inserted
 
     def get(self, job_id: int) -> Job | None:

@@ -26,7 +26,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit
+from djqueue.engines.postgres.wakes import wake_for
 from djqueue.records import InsertedJob, NewJob
 
 _RELAXED = "SET LOCAL synchronous_commit = off"
@@ -37,15 +37,18 @@ def insert_one(
 ) -> InsertedJob:
     """Store a job without a unique key. ``relaxed`` counts outside of the caller's transactions only."""
     params: dict[str, Any] = {**job._asdict(), "now": now}
-    if _is_autocommit(connection):
-        if (wakes or relaxed) and _is_idle(connection):
-            return _insert_in_one_message(connection, job, params, wakes=wakes, relaxed=relaxed)
-        if relaxed:
-            with transaction.atomic(connection.alias):
-                with connection.cursor() as cursor:
-                    cursor.execute(_RELAXED)
-                return _insert(connection, job, params, wakes)
-    return _insert(connection, job, params, wakes)
+    if not _is_autocommit(connection):
+        return _insert(connection, job, params, wakes)
+    # Of a job for later nobody needs to hear; perhaps the stager does, but that is not asked of the queue.
+    asks = wakes and job.scheduled_at is None and job.delay is None
+    if (asks or relaxed) and _is_idle(connection):
+        return _insert_in_one_message(connection, job, params, asks=asks, wakes=wakes, relaxed=relaxed)
+    if not relaxed:
+        return _insert(connection, job, params, wakes)
+    with transaction.atomic(connection.alias):
+        with connection.cursor() as cursor:
+            cursor.execute(_RELAXED)
+        return _insert(connection, job, params, wakes)
 
 
 def _insert(connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any], wakes: bool) -> InsertedJob:
@@ -53,25 +56,15 @@ def _insert(connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any]
         cursor.execute(sql("insert_one"), params)
         inserted = InsertedJob(*cursor.fetchone())
     if wakes:
-        _wake(connection, job, inserted)
+        wake_for(connection, job, inserted)
     return inserted
 
 
-def _wake(connection: BaseDatabaseWrapper, job: NewJob, inserted: InsertedJob) -> None:
-    queues = {job.queue} if inserted.state == "available" else ()
-    wake_after_commit(connection, queues, due_in=seconds_until_due(job, inserted))
-
-
 def _insert_in_one_message(
-    connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any], *, wakes: bool, relaxed: bool
+    connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any], *, asks: bool, wakes: bool, relaxed: bool
 ) -> InsertedJob:
-    steps = [
-        "BEGIN",
-        *([_RELAXED] if relaxed else []),
-        sql("insert_one"),
-        "COMMIT",
-        *([sql("asleep")] if wakes else []),
-    ]
+    steps = ["BEGIN", *([_RELAXED] if relaxed else []), sql("insert_one"), "COMMIT", *([sql("asleep")] if asks else [])]
+    is_asleep = wakes
     with connection.cursor() as cursor:
         try:
             cursor.execute("; ".join(steps), params)
@@ -81,13 +74,12 @@ def _insert_in_one_message(
         for _ in range(2 if relaxed else 1):
             cursor.nextset()
         inserted = InsertedJob(*cursor.fetchone())
-        is_asleep = False
-        if wakes and inserted.state == "available":
+        if asks:
             cursor.nextset()
             cursor.nextset()
             [is_asleep] = cursor.fetchone()
     if is_asleep or (wakes and inserted.state != "available"):
-        _wake(connection, job, inserted)
+        wake_for(connection, job, inserted)
     return inserted
 
 

@@ -66,6 +66,13 @@ def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *,
         connection._djqueue_wake = (wake, len(connection.run_on_commit) - 1)  # type: ignore[attr-defined]
 
 
+def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob) -> None:
+    """Wake whoever a new job concerns: a worker, the stager, or nobody."""
+    due_in = seconds_until_due(new, inserted)
+    if inserted.state == "available" or due_in < math.inf:
+        wake_after_commit(connection, {new.queue} if inserted.state == "available" else (), due_in=due_in)
+
+
 def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = False) -> float:
     """Return the seconds until a job is due that waits for the stager; infinity for one that does not.
 

@@ -2,7 +2,7 @@
 -- Params: queue text, limit int, worker uuid, now timestamptz (null: the database's clock); and where to search, in run
 -- order, as arrays of the same length: levels smallint[] (a priority, searched after the key after_at timestamptz[],
 -- after_id bigint[]; null: a gap), above and below smallint[] (the gap: priorities between these two, searched whole).
--- Returns: what fetch.sql returns.
+-- Returns: what fetch.sql returns, under the same conditions: what is added there belongs here too.
 -- Level by level, because "priority = p AND (ready_at, id) > (...)" is an index condition, and one condition over all levels
 -- is not. A level that nobody here knows yet lies in a gap; it is searched in its turn. See place.py for what this passes over.
 -- The join is a loop that stops as soon as it has enough, so nothing is locked that is not claimed.
@@ -19,6 +19,7 @@ WITH locked AS MATERIALIZED (
                 queue = %(queue)s AND ready_at IS NOT NULL AND state <> 'executing'
                 AND priority = range.level AND (ready_at, id) > (range.after_at, range.after_id)
                 AND EXISTS (SELECT 1 FROM djqueue_worker WHERE id = %(worker)s AND died_at IS NULL)
+                AND NOT EXISTS (SELECT 1 FROM djqueue_queue WHERE name = %(queue)s AND paused_at IS NOT NULL)
             ORDER BY priority DESC, ready_at, id
             LIMIT (SELECT %(limit)s::bigint)
             FOR UPDATE SKIP LOCKED
@@ -31,6 +32,7 @@ WITH locked AS MATERIALIZED (
                 queue = %(queue)s AND ready_at IS NOT NULL AND state <> 'executing'
                 AND priority > range.above AND priority < range.below
                 AND EXISTS (SELECT 1 FROM djqueue_worker WHERE id = %(worker)s AND died_at IS NULL)
+                AND NOT EXISTS (SELECT 1 FROM djqueue_queue WHERE name = %(queue)s AND paused_at IS NOT NULL)
             ORDER BY priority DESC, ready_at, id
             LIMIT (SELECT %(limit)s::bigint)
             FOR UPDATE SKIP LOCKED
