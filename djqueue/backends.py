@@ -19,7 +19,8 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
+_decode = json.JSONDecoder().decode
+_NONE: list[Encoded] = []
+_NO_ARGUMENTS = Encoded("[]", "{}")
+_CHUNK_CHARACTERS = 8_000_000
+"""Jobs with large arguments travel in smaller chunks: 5,000 of 256 KB would take gigabytes."""
 
 
 class PostgresBackend(compat.BaseTaskBackend):
@@ -106,28 +112,34 @@ class PostgresBackend(compat.BaseTaskBackend):
         compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
-    def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
-        """Store one job per pair of args and kwargs in one transaction, ``batch_size`` per statement."""
+    def enqueue_many(
+        self,
+        task: _AnyTask,
+        items: _Items,
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> BulkResult:
+        """Store one job per pair of args and kwargs in one transaction, up to ``batch_size`` per statement."""
         if type(batch_size) is not int or not 1 <= batch_size <= 100_000:
             raise ValueError(f"batch_size takes a number from 1 to 100000, not {batch_size!r}.")
         ours = Task.of(task)
         self.validate_task(ours)
-        encoded = self._encode_many(items)
         ids = array("q")
         duplicate_of: dict[int, str] = {}
-        # Each chunk is whole before its statement starts: a generator that asks the same connection must
-        # not meet one that is still running. A statement is atomic by itself, so a single chunk needs no
-        # transaction; unique keys may take several.
-        chunk = list(islice(encoded, batch_size))
-        if len(chunk) < batch_size and ours.unique is None:
-            self._insert_chunk(ours, chunk, 0, ids, duplicate_of)
-        else:
-            position = 0
-            with transaction.atomic(using=self.settings.database):
-                while chunk:
-                    self._insert_chunk(ours, chunk, position, ids, duplicate_of)
-                    position += len(chunk)
-                    chunk = list(islice(encoded, batch_size))
+        # A chunk is whole before its statement starts: a generator that asks the same connection must not meet
+        # one that is still running.
+        chunks = self._encoded_chunks(items, batch_size)
+        chunk, is_last = next(chunks, (_NONE, True))
+        position = 0
+        # A statement is atomic by itself, so a single chunk needs no transaction; unique keys may take several.
+        with nullcontext() if is_last and ours.unique is None else transaction.atomic(self.settings.database):
+            while chunk:
+                self._insert_chunk(ours, chunk, position, ids, duplicate_of)
+                position += len(chunk)
+                if on_progress is not None:
+                    on_progress(position)
+                chunk, is_last = next(chunks, (_NONE, True))
         return BulkResult(len(ids), _Ids(ids), len(duplicate_of), duplicate_of)
 
     def get_result(self, result_id: str) -> TaskResult:
@@ -150,7 +162,13 @@ class PostgresBackend(compat.BaseTaskBackend):
         return self._new_job(task, encoded, carriers.capture())
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
-        new = NewJob(
+        key, delay = None, task.delay
+        if (rule := task.unique) is not None:
+            args = _decode(encoded.args)
+            kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
+            key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
+            delay = rule.debounce or delay
+        return NewJob(
             task=task.module_path,
             args=encoded.args,
             kwargs=encoded.kwargs,
@@ -158,15 +176,11 @@ class PostgresBackend(compat.BaseTaskBackend):
             priority=int(task.priority),
             max_attempts=task.max_attempts or self.settings.max_attempts,
             scheduled_at=task.run_after,
-            delay=task.delay,
+            delay=delay,
             max_age=task.max_age,
             meta=meta,
+            unique_key=key,
         )
-        if task.unique is None:
-            return new
-        args, kwargs = json.loads(encoded.args), json.loads(encoded.kwargs)
-        key = key_of(task.unique, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
-        return new._replace(unique_key=key, delay=task.unique.debounce or task.delay)
 
     def _duplicate(self, new: NewJob, inserted: InsertedJob, task: Task) -> TaskResult:
         """Return the result of the job that holds the key, or raise ``DuplicateJob``."""
@@ -180,45 +194,64 @@ class PostgresBackend(compat.BaseTaskBackend):
         object.__setattr__(result, "was_duplicate", True)
         return result
 
-    def _encode_many(self, items: _Items) -> Iterator[Encoded]:
+    def _encoded_chunks(self, items: _Items, size: int) -> Iterator[tuple[list[Encoded], bool]]:
+        """Encode and check the items, in chunks of so many or of a few megabytes; say of each if it is the last."""
         limit = self.settings.max_args_bytes
-        for position, item in enumerate(items):
-            try:
-                args, kwargs = _pair(item)
-                yield encode_arguments(args, kwargs, limit)
-            except InvalidJob as error:
-                raise type(error)(f"Item {position}: {error}") from None
+        source = enumerate(items)
+        while True:
+            chunk: list[Encoded] = []
+            characters = 0
+            for position, item in islice(source, size):
+                try:
+                    args, kwargs = item if _is_plain_pair(item) else _pair(item)
+                    encoded = encode_arguments(args, kwargs, limit)
+                except InvalidJob as error:
+                    raise type(error)(f"Item {position}: {error}") from None
+                chunk.append(encoded)
+                characters += len(encoded.args) + len(encoded.kwargs)
+                if characters > _CHUNK_CHARACTERS:
+                    break
+            is_last = len(chunk) < size and characters <= _CHUNK_CHARACTERS
+            if chunk:
+                yield chunk, is_last
+            if is_last:
+                return
 
     def _insert_chunk(
         self, task: Task, chunk: list[Encoded], position: int, ids: array[int], duplicate_of: dict[int, str]
     ) -> None:
-        if not chunk:
-            return
         meta = carriers.capture()
+        if task.unique is None:
+            shared = self._new_job(task, _NO_ARGUMENTS, meta)
+            inserted = self.engine.insert_many(shared, chunk)
+            ids.extend(inserted.ids)
+            if compat.is_heard(compat.task_enqueued):
+                for id, (args, kwargs) in zip(inserted.ids, chunk, strict=True):
+                    job = InsertedJob(id, inserted.state, inserted.inserted_at)
+                    self._announce(shared._replace(args=args, kwargs=kwargs), job, task)
+            return
         jobs: list[NewJob] = []
-        for place, encoded in enumerate(chunk):
+        for place, encoded in enumerate(chunk, position):
             try:
                 jobs.append(self._new_job(task, encoded, meta))
             except InvalidJob as error:
-                raise type(error)(f"Item {position + place}: {error}") from error
-        inserted: list[InsertedJob]
-        if task.unique is None:
-            inserted = self.engine.insert(jobs)
-            ids.extend(job.id for job in inserted)
-        else:
-            inserted = self.engine.insert(jobs, rule=_rule(task.unique))
-            for place, job in enumerate(inserted, position):
-                if not job.was_duplicate:
-                    ids.append(job.id)
-                elif task.unique.on_conflict == "raise":
-                    raise _duplicate_error(task, job, f"Item {place}: ")
-                else:
-                    duplicate_of[place] = str(job.id)
+                raise type(error)(f"Item {place}: {error}") from error
+        answers = self.engine.insert(jobs, rule=_rule(task.unique))
+        for place, job in enumerate(answers, position):
+            if not job.was_duplicate:
+                ids.append(job.id)
+            elif task.unique.on_conflict == "raise":
+                raise _duplicate_error(task, job, f"Item {place}: ")
+            else:
+                duplicate_of[place] = str(job.id)
         if compat.is_heard(compat.task_enqueued):
-            for new, job in zip(jobs, inserted, strict=True):
+            for new, job in zip(jobs, answers, strict=True):
                 if not job.was_duplicate:
-                    result = from_insert(new, job, task, self.alias)
-                    compat.task_enqueued.send_robust(type(self), task_result=result)
+                    self._announce(new, job, task)
+
+    def _announce(self, new: NewJob, inserted: InsertedJob, task: Task) -> None:
+        result = from_insert(new, inserted, task, self.alias)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
 
 
 def _rule(unique: Unique) -> UniqueRule:
@@ -255,6 +288,11 @@ class _Ids(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} ids>"
+
+
+def _is_plain_pair(item: object) -> bool:
+    """Say whether it is a pair as almost all are; anything else is looked at more closely."""
+    return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
 
 
 def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:

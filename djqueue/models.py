@@ -205,6 +205,8 @@ class Leader(models.Model):
     holder = models.UUIDField()
     term = models.BigIntegerField()
     expires_at = models.DateTimeField()
+    elected_at = models.DateTimeField(db_default=Now(), help_text=_("When this holder took the lead."))
+    loops = models.JSONField(db_default={}, help_text=_("When each of the leader's loops last did its work."))
 
     class Meta:
         verbose_name = _("leader")

@@ -62,7 +62,12 @@ class BulkBackend(Protocol):
     """A backend that takes many jobs at once."""
 
     def enqueue_many(
-        self, task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int
+        self,
+        task: Task,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int,
+        on_progress: Callable[[int], None] | None,
     ) -> BulkResult: ...
 
 
@@ -309,24 +314,35 @@ class Task(_Task):
         return cast(TaskResult, await self.get_backend().aenqueue(self, args, kwargs))  # type: ignore[arg-type]
 
     def enqueue_many(
-        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none of them.
 
         ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never
         while a statement runs, so it may use the same database connection. A bad item raises with its
-        position, and nothing is stored.
+        position, and nothing is stored. ``on_progress`` is called after each batch with the number of items
+        that are through; nobody else sees them before the end.
         """
         backend = self.get_backend()
         if not hasattr(backend, "enqueue_many"):
-            return BulkResult(*_enqueue_one_by_one(self, items))
-        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size)
+            return BulkResult(*_enqueue_one_by_one(self, items, on_progress))
+        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size, on_progress=on_progress)
 
     async def aenqueue_many(
-        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
         """See ``enqueue_many``."""
-        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(items, batch_size=batch_size)
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(
+            items, batch_size=batch_size, on_progress=on_progress
+        )
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of one of this task's jobs.
@@ -449,9 +465,13 @@ def _crons(value: str | Cron | Sequence[str | Cron]) -> tuple[Cron, ...]:
 
 
 def _enqueue_one_by_one(
-    task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    task: Task,
+    items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+    on_progress: Callable[[int], None] | None,
 ) -> tuple[int, Sequence[str]]:
     ids = [task.enqueue(*args, **kwargs).id for args, kwargs in items]
+    if on_progress is not None:
+        on_progress(len(ids))
     return len(ids), ids
 
 

@@ -14,14 +14,17 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.encoding import Encoded
 from djqueue.records import (
     LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
     Found,
+    Health,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     JobFilter,
     Lease,
@@ -47,11 +50,21 @@ SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
 """Whoever stores a job that is due this soon wakes the stager."""
 
 
+def put_back(queue: str) -> str:
+    """Return the name to mark for one who wants to know that a job was put back into this queue before its turn."""
+    return f"{queue}!"
+
+
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
 
@@ -59,7 +72,16 @@ class Engine(Protocol):
         rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
+        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
+        the caller. The store may ignore it.
+
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
+        """
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only and have no unique key, all or none; the fastest way in.
+
+        ``job`` says what they share. Runs in the order of ``arguments``, and wakes as ``insert`` does.
         """
 
     def get(self, job_id: int) -> Job | None:
@@ -145,6 +167,9 @@ class Engine(Protocol):
     def open_cron(self) -> CronEngine:
         """Open the crontab for a scheduler: on a connection of its own."""
 
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow. Slow reads are cut off, and missing then."""
+
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
 
@@ -155,12 +180,19 @@ class Engine(Protocol):
 class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
         Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
-        not mean that there are no more.
+        not mean that there are no more. An engine may take a shortcut for a while, and pass over jobs that were put back;
+        ``skipping`` tells, and ``from_start`` forbids it. Nothing at all is only said after a search from the start.
         """
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut. Whoever puts a job back there wakes ``put_back(queue)``."""
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
@@ -173,11 +205,14 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available, and follow-ups whose predecessor has ended."""
-
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
         """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
+
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available, and follow-ups whose predecessor has ended.
+
+        An engine may take a shortcut for a while and find jobs late that committed late; ``from_start`` forbids it.
+        """
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -190,6 +225,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def bury(self, workers: Collection[UUID]) -> None:
         """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End what dead workers still have under way in the store, where that can be told; return how many connections.
+
+        A claim that was sent before the death could commit after the rescue otherwise.
+        """
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers.
@@ -233,8 +274,10 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         somebody else has locked. ``queue``: leave those of all other queues.
         """
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
-        """Take or renew the lead."""
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead. ``loops``: seconds since each of the leader's loops did its work, for who looks on."""
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""

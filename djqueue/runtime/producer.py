@@ -16,7 +16,7 @@ from uuid import UUID
 
 from djqueue import registry, telemetry
 from djqueue.encoding import storable
-from djqueue.engines.protocol import Listener, WorkerEngine
+from djqueue.engines.protocol import Listener, WorkerEngine, put_back
 from djqueue.exceptions import EngineUnavailable, UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
@@ -32,6 +32,7 @@ SILENCE_SECONDS = 6.0
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
+WATCH_SECONDS = 1.0
 PARK_SECONDS = 30.0
 """How long a job of an unknown task waits before a worker looks at it again."""
 
@@ -72,7 +73,11 @@ class Producer(Service):
         """The pauses before each further look for claims of ours that we do not know of."""
         self._doubt_after = 0.0
         self._is_awake = True
-        """Whether there was work a moment ago. Only a producer that is not awake holds a mark."""
+        """Whether there was work a moment ago. Only a producer that is not awake holds a mark of a queue."""
+        self._from_start: set[str] = set()
+        """Queues into which a job was put back."""
+        self._watched: float | None = None
+        """When we last marked the names by which we are told of that; None: no need to."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -115,12 +120,14 @@ class Producer(Service):
 
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
         try:
-            return self._engine.fetch(queue, limit, self._worker)
+            jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
         except Exception:
             # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
             self._doubts = [*DOUBT_SECONDS, 0.0]
             self._doubt_after = 0.0
             raise
+        self._from_start.discard(queue)
+        return jobs
 
     def _settle_doubts(self, *, at_once: bool = False) -> None:
         """Put back what the store thinks we have, and we have not."""
@@ -136,6 +143,7 @@ class Producer(Service):
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
         found = False
+        self._watch_skipped()
         for lane in self._lanes:
             queues = self._rotated(lane.queues)
             while queues and not self.is_stopping:
@@ -155,6 +163,19 @@ class Producer(Service):
             self._is_awake = True
             self._listener.unmark()
         return hungry
+
+    def _watch_skipped(self) -> None:
+        """Where fetches pass over jobs that were put back, ask to be told of them."""
+        skipping = self._engine.skipping
+        if not skipping:
+            # The mark of a sleep must stand until it ends: there is no look after it.
+            if self._watched is not None and self._is_awake:
+                self._watched = None
+                self._listener.unmark()
+        elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
+            # Again and again, for marks that went with those of a sleep, or that another worker had.
+            self._watched = time.monotonic()
+            self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
         """Begin with another queue each time, so that a full one does not starve the others of its lane."""
@@ -211,6 +232,7 @@ class Producer(Service):
         for lane in full:
             lane.on_room = None
         self._canceller.heed(woken)
+        self._from_start |= {queue for lane in self._lanes for queue in lane.queues if put_back(queue) in woken}
         return bool(woken)
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:

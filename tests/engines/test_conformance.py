@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
+from djqueue.encoding import encode_arguments
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
     Ack,
@@ -208,6 +211,89 @@ class TestInsert:
 
         assert {(job.id, job.state, job.was_duplicate) for job in jobs} == {(id, "executing", True)}
         assert engine.get(id) == before
+
+
+class TestInsertMany:
+    """One row of ``insert_many`` is what ``insert`` makes of the same job."""
+
+    def test_every_field_is_that_of_insert(self, engine):
+        new = NewJob(
+            "shop.tasks.send",
+            args='[1,"a\\tb\\\\c\\n"]',
+            kwargs='{"name":"Ünal \U0001f680"}',
+            queue="mail",
+            priority=-100,
+            max_attempts=3,
+            expires_at=NOW + 9 * SECOND,
+            meta='{"trace":"a\\\\b"}',
+        )
+        for change in ({}, {"scheduled_at": NOW + SECOND}, {"scheduled_at": NOW - SECOND}, {"delay": SECOND}):
+            for change_2 in ({}, {"expires_at": None, "max_age": SECOND}):
+                job = new._replace(**change, **change_2)
+                [one] = engine.insert([job], now=NOW)
+                many = engine.insert_many(job, [(job.args, job.kwargs)] * 3, now=NOW)
+
+                assert (many.state, many.inserted_at) == (one.state, one.inserted_at)
+                for id in many.ids:
+                    assert replace(engine.get(id), id=one.id) == engine.get(one.id)
+
+    def test_the_arguments_arrive_as_they_were_whatever_is_in_them(self, engine):
+        odd = ["\\", "\\.", "\\N", "\\n", "a\tb\nc\rd", "\x01\x7f\x85\u2028", '"', "", "'; DROP", "\\\\", "Ü\U0001f680"]
+        texts = [encode_arguments([text], {text: [text]}, 1000) for text in odd]
+
+        many = engine.insert_many(NewJob("t"), texts)
+
+        assert [engine.get(id).args for id in many.ids] == [[text] for text in odd]
+        assert [engine.get(id).kwargs for id in many.ids] == [{text: [text]} for text in odd]
+
+    def test_nothing_is_stored_as_nothing(self, engine):
+        assert list(engine.insert_many(NewJob("t"), []).ids) == []
+
+    def test_they_run_in_their_order(self, engine, worker, me):
+        many = engine.insert_many(NewJob("t"), [(f"[{n}]", "{}") for n in range(100)])
+
+        assert [job.args for job in worker.fetch("default", 100, me)] == [f"[{n}]" for n in range(100)]
+        assert list(many.ids) == sorted(many.ids)
+
+    def test_two_at_once_share_no_id(self, engine):
+        answers = []
+
+        def work():
+            try:
+                answers.extend(engine.insert_many(NewJob("t"), [("[]", "{}")] * 50) for _ in range(10))
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        found = [id for many in answers for id in many.ids]
+        assert len(found) == len(set(found)) == 1500
+        assert all(engine.get(id) for id in found[::50])
+
+    def test_a_rollback_takes_them_with_it(self, engine):
+        with suppress(ZeroDivisionError), transaction.atomic():
+            many = engine.insert_many(NewJob("t"), [("[]", "{}")] * 3)
+            raise ZeroDivisionError
+
+        assert [engine.get(id) for id in many.ids] == [None] * 3
+
+    def test_a_sleeper_is_woken(self, engine, listener):
+        listener.mark(["default"])
+
+        engine.insert_many(NewJob("t"), [("[]", "{}")])
+
+        assert listener.wait(LONG) == {"default"}
+
+    def test_nobody_is_woken_for_later(self, engine, listener):
+        listener.mark(["default"])
+
+        engine.insert_many(NewJob("t", delay=SECOND), [("[]", "{}")])
+
+        assert listener.wait(QUIET) == set()
 
 
 class TestGet:

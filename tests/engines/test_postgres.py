@@ -201,7 +201,7 @@ class TestListenerConnection:
         assert listener.wait(LONG) == {"default"}
 
     def test_while_the_server_is_away_waiting_is_only_a_sleep(self, listener, monkeypatch):
-        def refuse(alias: str, role: str, *timeout: float) -> None:
+        def refuse(alias: str, role: str, timeout: float) -> None:
             raise EngineUnavailable("refused")
 
         monkeypatch.setattr("djqueue.engines.postgres.listener.connect", refuse)

@@ -62,7 +62,7 @@ def connect(
     Raise ``EngineUnavailable`` when the database cannot be reached.
     """
     params = _params(alias)
-    params.setdefault("application_name", f"djqueue {role}")
+    params.setdefault("application_name", application_name(role))
     try:
         connection = Connection.connect(**params, autocommit=True)
         connection.patience_seconds = statement_timeout_seconds * 4 / 3
@@ -78,6 +78,10 @@ def connect(
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
     return connection
+
+
+def application_name(role: str) -> str:
+    return f"djqueue {role}"
 
 
 def _params(alias: str) -> dict[str, Any]:

@@ -21,14 +21,19 @@ import psycopg
 from django.db import connections, transaction
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.encoding import Encoded
+from djqueue.engines.postgres.bulk import copy_jobs
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name, connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.place import Place
+from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.unique import insert_unique, job_columns
-from djqueue.engines.postgres.wakes import wake_after_commit
-from djqueue.engines.protocol import SOON_SECONDS, STAGE
+from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
+from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     LIVE_ONLY,
@@ -36,8 +41,10 @@ from djqueue.records import (
     Ack,
     CancelRequest,
     ClaimedJob,
+    Health,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     Lease,
     NewJob,
@@ -61,6 +68,7 @@ _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLim
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
 _id = operator.itemgetter(0)
 T = TypeVar("T")
 
@@ -76,12 +84,19 @@ class PostgresEngine(Steering):
         self.statement_timeout = statement_timeout_seconds
 
     def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
     ) -> list[InsertedJob]:
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         connection = connections[self.alias]
+        if len(jobs) == 1 and jobs[0].unique_key is None:
+            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
         if any(job.unique_key is not None for job in jobs):
             inserted, new_in = insert_unique(connection, jobs, rule, now)
         else:
@@ -89,9 +104,21 @@ class PostgresEngine(Steering):
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        due_in = min((_due_in(new, job) for new, job in zip(jobs, inserted, strict=True)), default=math.inf)
+        due_in = min(
+            seconds_until_due(new, job, is_rescheduled=rule.reschedule) for new, job in zip(jobs, inserted, strict=True)
+        )
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)
+        return inserted
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only, in the caller's transaction, if there is one."""
+        if not arguments:
+            return InsertedMany((), "", datetime.min)
+        connection = connections[self.alias]
+        inserted = copy_jobs(connection, job, arguments, now)
+        if self.listen:
+            wake_for(connection, job, InsertedJob(0, inserted.state, inserted.inserted_at))
         return inserted
 
     def get(self, job_id: int) -> Job | None:
@@ -153,6 +180,10 @@ class PostgresEngine(Steering):
 
         return PostgresCron(transact, wake=own.wake, close=own.close)
 
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.alias)
+
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
         return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
@@ -175,7 +206,12 @@ class PostgresWorkerEngine:
         self._listen = listen
         self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._role = "worker"
+        self._places: dict[str, Place] = {}
         self._unstageable: list[int] = []
+        self._staged_until: str | None = None
+        self._stage_all_at = 0.0
+        """Until then, by the monotonic clock, staging begins where it last ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -183,10 +219,41 @@ class PostgresWorkerEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
-        rows = self._run("fetch", {"queue": queue, "limit": limit, "worker": worker, "now": now})
-        return list(map(ClaimedJob._make, rows))
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
+
+        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``place.py``.
+        """
+        self._role = _role(worker)  # of a connection that is still to be opened
+        params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
+        if (place := self._places.get(queue)) is None:
+            place = self._places[queue] = Place()
+        began = time.monotonic()
+        if place.is_skipping and not from_start and began < place.scan_at:
+            jobs = list(map(ClaimedJob._make, self._run("fetch_after", {**params, **place.ranges()})))
+            place.note_shortcut(jobs, limit)
+            if jobs:
+                return jobs
+            began = time.monotonic()
+        jobs = list(map(ClaimedJob._make, self._run("fetch", params)))
+        if place.note_scan(jobs, limit, time.monotonic() - began):
+            self._look_how_far(queue, place)
+        return jobs
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut."""
+        return [queue for queue, place in self._places.items() if place.is_skipping]
+
+    def _look_how_far(self, queue: str, place: Place) -> None:
+        began = time.monotonic()
+        # The jobs are claimed and must reach the caller, whatever happens here.
+        with suppress(EngineUnavailable, EngineRefused):
+            [([plan],)] = self._run("walk", {"queue": queue})
+            buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            place.note_walk(buffers, time.monotonic() - began)
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
@@ -208,6 +275,9 @@ class PostgresWorkerEngine:
         answers = self._run_all(statements)
         if others:
             woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            unspent = {ack.id for ack in others if not ack.is_spent}
+            # These keep their place in the queue, and somebody may be past it.
+            woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
             if any(0 < ack.delay <= SOON_SECONDS for ack in others):
                 woken.add(STAGE)
             # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
@@ -230,18 +300,30 @@ class PostgresWorkerEngine:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues.
 
         A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        Where dead entries make the search from the start a long one, search after what the last full one staged.
         """
-        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        began = time.monotonic()
+        is_skipping = not from_start and now is None and began < self._stage_all_at
+        since = self._staged_until if is_skipping else None
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "since": since, "now": now}
         try:
-            [staged] = itertools.starmap(Staged, self._run("stage", params))
+            [(*values, at)] = self._run("stage", params)
+            staged = Staged(*values)
         except EngineRefused:
             due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
             parts = self._stage_in_parts(due, now)
             staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        else:
+            if not is_skipping:
+                seconds = time.monotonic() - began
+                is_slow = staged.count < limit and seconds > _SLOW_STAGE + _JOB_STAGE * staged.count
+                self._stage_all_at = began + max(1.0, 20 * seconds) if is_slow else 0.0
+            if staged.count < limit:
+                self._staged_until = at
         if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
             staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
         self.wake(staged.queues)
@@ -249,7 +331,7 @@ class PostgresWorkerEngine:
 
     def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
         try:
-            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "since": None, "now": now})
         except EngineRefused as error:
             if len(ids) > 1:
                 middle = len(ids) // 2
@@ -257,7 +339,7 @@ class PostgresWorkerEngine:
             logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
             self._unstageable.append(ids[0])
             return []
-        return list(itertools.starmap(Staged, rows))
+        return [Staged(*values) for *values, _ in rows]
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
         """Remove unique keys that nobody holds any more; return how many went."""
@@ -292,6 +374,18 @@ class PostgresWorkerEngine:
         """Mark workers as dead for ever."""
         self._run("bury", {"workers": list(workers)})
 
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End the connections on which these workers fetched; none behind a pooler, where they are shared."""
+        if not self._listen or not workers:
+            return 0
+        try:
+            [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
+        except psycopg.ProgrammingError as error:
+            # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
+            logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
+            return 0
+        return int(count)
+
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers."""
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
@@ -322,7 +416,7 @@ class PostgresWorkerEngine:
                 "now": now,
             },
         )
-        self.wake(queues)
+        self.wake({*queues, *map(put_back, queues)})
         return Rescued(requeued, discarded, queues, cancelled)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
@@ -383,9 +477,12 @@ class PostgresWorkerEngine:
             cutoffs.append((rule, cutoff))
         return cutoffs
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
         """Take or renew the lead."""
-        rows = self._run("elect", {"holder": holder, "ttl": ttl_seconds, "now": now})
+        params = {"holder": holder, "ttl": ttl_seconds, "loops": json.dumps(dict(loops or {})), "now": now}
+        rows = self._run("elect", params)
         return Lease(True, rows[0][0]) if rows else Lease(False, 0)
 
     def resign(self, holder: UUID) -> None:
@@ -398,7 +495,7 @@ class PostgresWorkerEngine:
             self._connection = None
 
     def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
-        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
         try:
             rows = self._run("release", {"keys": keys, "now": now})
         except EngineRefused:
@@ -406,7 +503,7 @@ class PostgresWorkerEngine:
             if len(keys) == 1:
                 return set()
             return set().union(*(self._release([key], now) for key in keys))
-        return {queue for _, queue, state in rows if state == "available"}
+        return {queue if state == "available" else STAGE for _, queue, state in rows}
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
@@ -428,7 +525,7 @@ class PostgresWorkerEngine:
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, "worker", self._statement_timeout)
+                    self._connection = connect(self._alias, self._role, self._statement_timeout)
                 return work(self._connection)
             except _TRANSIENT as error:
                 lost = error
@@ -447,15 +544,8 @@ class PostgresWorkerEngine:
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
 
 
-def _due_in(new: NewJob, job: InsertedJob) -> float:
-    """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
-    if job.state != "scheduled" or job.was_duplicate:
-        return math.inf
-    if new.scheduled_at is None:
-        return new.delay.total_seconds() if new.delay is not None else 0.0
-    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
-        return 0.0  # not comparable; to ask for nothing is cheap
-    return (new.scheduled_at - job.inserted_at).total_seconds()
+def _role(worker: UUID) -> str:
+    return f"worker {worker}"
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

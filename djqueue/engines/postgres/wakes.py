@@ -13,6 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
+from djqueue.records import InsertedJob, NewJob
 
 logger = logging.getLogger("djqueue.wake")
 
@@ -63,6 +64,27 @@ def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *,
         wake.add(queues, due_in)
         transaction.on_commit(wake, using=connection.alias, robust=True)
         connection._djqueue_wake = (wake, len(connection.run_on_commit) - 1)  # type: ignore[attr-defined]
+
+
+def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob) -> None:
+    """Wake whoever a new job concerns: a worker, the stager, or nobody."""
+    due_in = seconds_until_due(new, inserted)
+    if inserted.state == "available" or due_in < math.inf:
+        wake_after_commit(connection, {new.queue} if inserted.state == "available" else (), due_in=due_in)
+
+
+def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = False) -> float:
+    """Return the seconds until a job is due that waits for the stager; infinity for one that does not.
+
+    ``is_rescheduled``: a duplicate has moved its holder's time.
+    """
+    if job.state != "scheduled" or (job.was_duplicate and not is_rescheduled):
+        return math.inf
+    if new.scheduled_at is None:
+        return new.delay.total_seconds() if new.delay is not None else 0.0
+    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
+        return 0.0  # not comparable; to ask for nothing is cheap
+    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
