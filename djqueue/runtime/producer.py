@@ -135,6 +135,7 @@ class Producer(Service):
             rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
             if rescued.count:
                 telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
+                self._from_start.update(rescued.queues)
             self._doubt_after = time.monotonic() + self._doubts.pop(0)
             if at_once:
                 self._doubts.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -30,8 +29,8 @@ class Unsteady(PostgresWorkerEngine):
 
     losses = 0
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        jobs = super().fetch(queue, limit, worker, now=now)
+    def fetch(self, queue: str, limit: int, worker: UUID, **options: Any) -> list[ClaimedJob]:
+        jobs = super().fetch(queue, limit, worker, **options)
         if self.losses:
             self.losses -= 1
             raise EngineUnavailable("the connection was lost")
