@@ -69,6 +69,7 @@ TASKS = {
         # A test of a worker without a database does not wait for ten minutes.
         "OPTIONS": {
             "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+            "queues": {"once": {"delivery": "at_most_once"}} if "DJQUEUE_ONCE" in os.environ else {},
             "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
             "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
             "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),

@@ -35,6 +35,7 @@ from djqueue.records import (
     Rescued,
     Staged,
     Steered,
+    TakenJob,
     UniqueRule,
     WorkerInfo,
     WorkerStatus,
@@ -176,6 +177,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
         Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
         not mean that there are no more.
+        """
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: the store forgets them, and ``ack`` writes their history.
+
+        No claim to fence, nothing to rescue. An ack of such a job has it in ``taken`` and is always accepted.
         """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
