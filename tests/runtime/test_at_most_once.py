@@ -77,7 +77,7 @@ def test_nor_does_one_whose_child_died_beside_a_living_supervisor():
     with worker("--queues", "once") as running:
         running.wait_for_log("worker.lost")
         once(tasks.record).enqueue("after")
-        eventually(Entry.objects.exists)
+        eventually(FinishedJob.objects.exists)
 
     assert not Job.objects.exists()
     assert [job.task for job in FinishedJob.objects.all()] == ["tests.ledger.tasks.record"]
