@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from djqueue.backoff import Exponential, Linear
     from djqueue.compat import TaskResultDoesNotExist
+    from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
         Cancel,
         Discard,
         DjqueueError,
+        DuplicateJob,
         EngineUnavailable,
         InvalidArguments,
+        InvalidCron,
         InvalidJob,
         InvalidOptions,
         InvalidResult,
@@ -26,22 +29,27 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         TaskTimeout,
+        UnknownCron,
         UnknownTask,
         WorkerLost,
     )
     from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks import BulkResult, Task, task
+    from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BulkResult",
     "Cancel",
+    "Cron",
     "Discard",
     "DjqueueError",
+    "DuplicateJob",
     "EngineUnavailable",
     "Exponential",
     "InvalidArguments",
+    "InvalidCron",
     "InvalidJob",
     "InvalidOptions",
     "InvalidResult",
@@ -56,6 +64,8 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskTimeout",
+    "Unique",
+    "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
     "WorkerLost",
@@ -67,6 +77,8 @@ _HOMES = {
     "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
+    "unique": ("Unique",),
+    "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

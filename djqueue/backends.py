@@ -16,9 +16,11 @@ Decisions beyond the contract:
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -29,10 +31,11 @@ from django.db import transaction
 from djqueue import carriers, checks, compat, conf
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.exceptions import InvalidArguments, InvalidJob
-from djqueue.records import InsertedJob, NewJob
+from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
+from djqueue.records import InsertedJob, NewJob, UniqueRule
 from djqueue.results import TaskResult, from_insert, from_job
 from djqueue.tasks import BulkResult, Task
+from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
@@ -40,6 +43,11 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
+_decode = json.JSONDecoder().decode
+_NONE: list[Encoded] = []
+_NO_ARGUMENTS = Encoded("[]", "{}")
+_CHUNK_CHARACTERS = 8_000_000
+"""Jobs with large arguments travel in smaller chunks: 5,000 of 256 KB would take gigabytes."""
 
 
 class PostgresBackend(compat.BaseTaskBackend):
@@ -66,7 +74,12 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     @cached_property
     def engine(self) -> PostgresEngine:
-        return PostgresEngine(self.settings.database, listen=self.settings.listen)
+        settings = self.settings
+        return PostgresEngine(
+            settings.database,
+            listen=settings.listen,
+            statement_timeout_seconds=settings.statement_timeout_seconds,
+        )
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
@@ -88,34 +101,46 @@ class PostgresBackend(compat.BaseTaskBackend):
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in the caller's transaction, if there is one."""
         ours = Task.of(task)
-        self.validate_task(ours)
-        new = self._new_job(ours, encode_arguments(args, kwargs, self.settings.max_args_bytes), carriers.capture())
-        [inserted] = self.engine.insert([new])
+        new = self.new_job(ours, args, kwargs)
+        if ours.unique is None:
+            [inserted] = self.engine.insert([new], relaxed=self._durability(ours) == "relaxed")
+        else:
+            [inserted] = self.engine.insert([new], rule=_rule(ours.unique))
+            if inserted.was_duplicate:
+                return self._duplicate(new, inserted, ours)
         result = from_insert(new, inserted, ours, self.alias)
-        if not inserted.was_duplicate:
-            compat.task_enqueued.send_robust(type(self), task_result=result)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
-    def enqueue_many(self, task: _AnyTask, items: _Items, *, batch_size: int = 1000) -> BulkResult:
-        """Store one job per pair of args and kwargs in one transaction, ``batch_size`` per statement."""
+    def enqueue_many(
+        self,
+        task: _AnyTask,
+        items: _Items,
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> BulkResult:
+        """Store one job per pair of args and kwargs in one transaction, up to ``batch_size`` per statement."""
         if type(batch_size) is not int or not 1 <= batch_size <= 100_000:
             raise ValueError(f"batch_size takes a number from 1 to 100000, not {batch_size!r}.")
         ours = Task.of(task)
         self.validate_task(ours)
-        encoded = self._encode_many(items)
         ids = array("q")
-        # Each chunk is whole before its statement starts: a generator that asks the same connection must
-        # not meet one that is still running. A statement is atomic by itself, so a single chunk needs no
-        # transaction.
-        chunk = list(islice(encoded, batch_size))
-        if len(chunk) < batch_size:
-            return BulkResult(*self._insert_chunk(ours, chunk, ids))
-        duplicates = 0
-        with transaction.atomic(using=self.settings.database):
+        duplicate_of: dict[int, str] = {}
+        # A chunk is whole before its statement starts: a generator that asks the same connection must not meet
+        # one that is still running.
+        chunks = self._encoded_chunks(items, batch_size)
+        chunk, is_last = next(chunks, (_NONE, True))
+        position = 0
+        # A statement is atomic by itself, so a single chunk needs no transaction; unique keys may take several.
+        with nullcontext() if is_last and ours.unique is None else transaction.atomic(self.settings.database):
             while chunk:
-                duplicates += self._insert_chunk(ours, chunk, ids)[2]
-                chunk = list(islice(encoded, batch_size))
-        return BulkResult(len(ids), _Ids(ids), duplicates)
+                self._insert_chunk(ours, chunk, position, ids, duplicate_of)
+                position += len(chunk)
+                if on_progress is not None:
+                    on_progress(position)
+                chunk, is_last = next(chunks, (_NONE, True))
+        return BulkResult(len(ids), _Ids(ids), len(duplicate_of), duplicate_of)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return what became of a job; raise ``TaskResultDoesNotExist`` if there is none of this id."""
@@ -130,7 +155,23 @@ class PostgresBackend(compat.BaseTaskBackend):
         """Return what ``manage.py check`` says about this backend."""
         return checks.check_backend(self.alias, self.declared_queues, self.options)
 
+    def new_job(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """Check and encode a job as ``enqueue`` does, and store nothing."""
+        self.validate_task(task)
+        encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
+        return self._new_job(task, encoded, carriers.capture())
+
+    def _durability(self, task: Task) -> str:
+        rules = self.settings.queues.get(task.queue_name)
+        return task.durability or (rules and rules.durability) or self.settings.durability
+
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
+        key, delay = None, task.delay
+        if (rule := task.unique) is not None:
+            args = _decode(encoded.args)
+            kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
+            key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
+            delay = rule.debounce or delay
         return NewJob(
             task=task.module_path,
             args=encoded.args,
@@ -139,31 +180,96 @@ class PostgresBackend(compat.BaseTaskBackend):
             priority=int(task.priority),
             max_attempts=task.max_attempts or self.settings.max_attempts,
             scheduled_at=task.run_after,
-            delay=task.delay,
+            delay=delay,
             max_age=task.max_age,
             meta=meta,
+            unique_key=key,
         )
 
-    def _encode_many(self, items: _Items) -> Iterator[Encoded]:
-        limit = self.settings.max_args_bytes
-        for position, item in enumerate(items):
-            try:
-                args, kwargs = _pair(item)
-                yield encode_arguments(args, kwargs, limit)
-            except InvalidJob as error:
-                raise type(error)(f"Item {position}: {error}") from None
+    def _duplicate(self, new: NewJob, inserted: InsertedJob, task: Task) -> TaskResult:
+        """Return the result of the job that holds the key, or raise ``DuplicateJob``."""
+        if task.unique is not None and task.unique.on_conflict == "raise":
+            raise _duplicate_error(task, inserted)
+        job = self.engine.get(inserted.id)
+        if job is None:
+            # It holds its key longer than it is kept, or was deleted this moment.
+            return from_insert(new, inserted, task, self.alias)
+        result = from_job(job, self.alias)
+        object.__setattr__(result, "was_duplicate", True)
+        return result
 
-    def _insert_chunk(self, task: Task, chunk: list[Encoded], ids: array[int]) -> tuple[int, Sequence[str], int]:
+    def _encoded_chunks(self, items: _Items, size: int) -> Iterator[tuple[list[Encoded], bool]]:
+        """Encode and check the items, in chunks of so many or of a few megabytes; say of each if it is the last."""
+        limit = self.settings.max_args_bytes
+        source = enumerate(items)
+        while True:
+            chunk: list[Encoded] = []
+            characters = 0
+            for position, item in islice(source, size):
+                try:
+                    args, kwargs = item if _is_plain_pair(item) else _pair(item)
+                    encoded = encode_arguments(args, kwargs, limit)
+                except InvalidJob as error:
+                    raise type(error)(f"Item {position}: {error}") from None
+                chunk.append(encoded)
+                characters += len(encoded.args) + len(encoded.kwargs)
+                if characters > _CHUNK_CHARACTERS:
+                    break
+            is_last = len(chunk) < size and characters <= _CHUNK_CHARACTERS
+            if chunk:
+                yield chunk, is_last
+            if is_last:
+                return
+
+    def _insert_chunk(
+        self, task: Task, chunk: list[Encoded], position: int, ids: array[int], duplicate_of: dict[int, str]
+    ) -> None:
         meta = carriers.capture()
-        jobs = [self._new_job(task, encoded, meta) for encoded in chunk]
-        inserted: list[InsertedJob] = self.engine.insert(jobs) if jobs else []
-        ids.extend(job.id for job in inserted if not job.was_duplicate)
+        if task.unique is None:
+            shared = self._new_job(task, _NO_ARGUMENTS, meta)
+            inserted = self.engine.insert_many(shared, chunk)
+            ids.extend(inserted.ids)
+            if compat.is_heard(compat.task_enqueued):
+                for id, (args, kwargs) in zip(inserted.ids, chunk, strict=True):
+                    job = InsertedJob(id, inserted.state, inserted.inserted_at)
+                    self._announce(shared._replace(args=args, kwargs=kwargs), job, task)
+            return
+        jobs: list[NewJob] = []
+        for place, encoded in enumerate(chunk, position):
+            try:
+                jobs.append(self._new_job(task, encoded, meta))
+            except InvalidJob as error:
+                raise type(error)(f"Item {place}: {error}") from error
+        answers = self.engine.insert(jobs, rule=_rule(task.unique))
+        for place, job in enumerate(answers, position):
+            if not job.was_duplicate:
+                ids.append(job.id)
+            elif task.unique.on_conflict == "raise":
+                raise _duplicate_error(task, job, f"Item {place}: ")
+            else:
+                duplicate_of[place] = str(job.id)
         if compat.is_heard(compat.task_enqueued):
-            for new, job in zip(jobs, inserted, strict=True):
+            for new, job in zip(jobs, answers, strict=True):
                 if not job.was_duplicate:
-                    result = from_insert(new, job, task, self.alias)
-                    compat.task_enqueued.send_robust(type(self), task_result=result)
-        return len(ids), _Ids(ids), sum(job.was_duplicate for job in inserted)
+                    self._announce(new, job, task)
+
+    def _announce(self, new: NewJob, inserted: InsertedJob, task: Task) -> None:
+        result = from_insert(new, inserted, task, self.alias)
+        compat.task_enqueued.send_robust(type(self), task_result=result)
+
+
+def _rule(unique: Unique) -> UniqueRule:
+    return UniqueRule(
+        window=unique.window,
+        holds_completed=unique.scope == "live+completed",
+        replace=unique.debounce is not None or unique.on_conflict == "replace",
+        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
+        follow_up=unique.has_follow_up,
+    )
+
+
+def _duplicate_error(task: Task, job: InsertedJob, where: str = "") -> DuplicateJob:
+    return DuplicateJob(f"{where}Job {job.id} ({job.state}) of {task.module_path} holds the unique key.", str(job.id))
 
 
 class _Ids(Sequence[str]):
@@ -186,6 +292,11 @@ class _Ids(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} ids>"
+
+
+def _is_plain_pair(item: object) -> bool:
+    """Say whether it is a pair as almost all are; anything else is looked at more closely."""
+    return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
 
 
 def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:

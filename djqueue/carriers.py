@@ -84,6 +84,8 @@ def _language() -> str | None:
 
 
 def _time_zone() -> str | None:
+    if timezone.get_current_timezone() is timezone.get_default_timezone():
+        return None  # almost always, and naming a time zone takes longer than to encode the arguments
     name = timezone.get_current_timezone_name()
     return name if name != timezone.get_default_timezone_name() else None
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from djqueue.exceptions import InvalidOptions
+from djqueue.records import PruneRule
+from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
 QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
@@ -20,6 +22,18 @@ QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 class QueueOptions:
     concurrency: int | None = None
     """How many jobs of this queue one worker process runs at once, in slots of its own. None: it shares the worker's."""
+    delivery: str = "at_least_once"
+    """"at_most_once": a fetched job is taken out of the store and never runs again, whatever happens to its worker."""
+    durability: str | None = None
+    """"relaxed": an enqueue outside of a transaction does not wait for the disk; None: what the backend's says."""
+    retention: Retention = field(default_factory=dict)
+    """What differs for this queue from the backend's ``retention``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    retention: Retention = field(default_factory=dict)
+    """What differs for this task; it goes before what is said of its queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +41,15 @@ class Options:
     database: str = "default"
     """The alias in DATABASES that holds the tables."""
     queues: Mapping[str, QueueOptions] = field(default_factory=dict)
-    """Rules per queue: ``{"mail": {"concurrency": 20}}``."""
+    """Rules per queue: ``{"mail": {"concurrency": 20, "retention": {"completed": "1 hour"}}}``."""
+    tasks: Mapping[str, TaskOptions] = field(default_factory=dict)
+    """Rules per task: ``{"shop.tasks.pay": {"retention": {"completed": "90 days"}}}``."""
+    retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
+    """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
+    A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
+    durability: str = "durable"
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
+    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
@@ -38,17 +60,31 @@ class Options:
     """How often a sleeping worker looks although nobody woke it: the net below the wake-ups."""
     listen: bool = True
     """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
+    statement_timeout_seconds: float = 30.0
+    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
     give_up_after_seconds: float = 600.0
     """How long a worker goes on trying when the database does not answer; then it exits with code 2."""
     shutdown_timeout_seconds: float = 30.0
     """How long a stopping worker waits for the jobs that run; then they are handed back."""
 
+    def prune_rules(self) -> list[PruneRule]:
+        """Return what the options say about finished jobs, as the engine takes it."""
+        return prune_rules(
+            self.retention,
+            {queue: rules.retention for queue, rules in self.queues.items()},
+            {task: rules.retention for task, rules in self.tasks.items()},
+        )
 
+
+DELIVERIES = ("at_least_once", "at_most_once")
+DURABILITIES = ("durable", "relaxed")
+_CHOICES: dict[str, tuple[str, ...]] = {"durability": DURABILITIES}
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
     "max_args_bytes": (1024, 64 * 1024 * 1024),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
+    "statement_timeout_seconds": (1, 3600),
     "give_up_after_seconds": (1, 10_000_000),
     "shutdown_timeout_seconds": (0, 86_400),
 }
@@ -66,6 +102,12 @@ def parse(options: object) -> Options:
             problems.append(f"There is no option {key!r}. The options are: {', '.join(sorted(known))}.")
         elif key == "queues":
             values[key] = _parse_queues(value, problems)
+        elif key == "tasks":
+            values[key] = _parse_tasks(value, problems)
+        elif key == "retention":
+            rules, wrong = parse_retention("'retention'", value)
+            problems += wrong
+            values[key] = {**DEFAULT_RETENTION, **rules}
         elif problem := _problem(key, value, known[key].default):
             problems.append(problem)
         else:
@@ -76,6 +118,8 @@ def parse(options: object) -> Options:
 
 
 def _problem(key: str, value: object, default: object) -> str:
+    if key in _CHOICES:
+        return _choice_problem(repr(key), value, _CHOICES[key])
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
     if isinstance(default, str):
@@ -87,6 +131,10 @@ def _problem(key: str, value: object, default: object) -> str:
     return ""
 
 
+def _choice_problem(name: str, value: object, choices: tuple[str, ...]) -> str:
+    return "" if value in choices else f"{name} takes {' or '.join(map(repr, choices))}, not {value!r}."
+
+
 def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]:
     parsed: dict[str, QueueOptions] = {}
     if not isinstance(value, Mapping):
@@ -95,11 +143,43 @@ def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]
     for name, rules in value.items():
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
             problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
-        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency"}:
-            problems.append(f"The rules of queue {name!r} are a dict with the key 'concurrency', not {rules!r}.")
+        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency", "delivery", "durability", "retention"}:
+            problems.append(
+                f"The rules of queue {name!r} are a dict with the keys 'concurrency', 'delivery', 'durability' and"
+                f" 'retention', not {rules!r}."
+            )
         else:
             concurrency = rules.get("concurrency")
             if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 10_000):
                 problems.append(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}.")
-            parsed[name] = QueueOptions(concurrency=concurrency)
+            retention, wrong = parse_retention(f"'retention' of queue {name!r}", rules.get("retention", {}))
+            problems += wrong
+            delivery = rules.get("delivery", DELIVERIES[0])
+            durability = rules.get("durability")
+            if problem := _choice_problem(f"'delivery' of queue {name!r}", delivery, DELIVERIES):
+                problems.append(problem)
+            if durability is not None and (
+                problem := _choice_problem(f"'durability' of queue {name!r}", durability, DURABILITIES)
+            ):
+                problems.append(problem)
+            parsed[name] = QueueOptions(
+                concurrency=concurrency, delivery=delivery, durability=durability, retention=retention
+            )
+    return parsed
+
+
+def _parse_tasks(value: object, problems: list[str]) -> dict[str, TaskOptions]:
+    parsed: dict[str, TaskOptions] = {}
+    if not isinstance(value, Mapping):
+        problems.append(f"'tasks' takes a dict of a task's path to its rules, not {value!r}.")
+        return parsed
+    for path, rules in value.items():
+        if not isinstance(path, str) or "." not in path:
+            problems.append(f"{path!r} is no path of a task: write it like 'shop.tasks.send_mail'.")
+        elif not isinstance(rules, Mapping) or set(rules) - {"retention"}:
+            problems.append(f"The rules of task {path!r} are a dict with the key 'retention', not {rules!r}.")
+        else:
+            retention, wrong = parse_retention(f"'retention' of task {path!r}", rules.get("retention", {}))
+            problems += wrong
+            parsed[path] = TaskOptions(retention=retention)
     return parsed

@@ -7,9 +7,12 @@
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the arguments cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
     │   └── ResultTooLarge      it is larger than max_result_bytes
     ├── UnknownTask             no task of this name is registered
+    ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
+    ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
@@ -47,6 +50,20 @@ class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
 
 
+class DuplicateJob(DjqueueError):
+    """Another job holds this one's unique key, and ``on_conflict="raise"`` asked to be told. Nothing was stored.
+
+    ``job_id`` is the id of the job that holds the key.
+    """
+
+    def __init__(self, message: str, job_id: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[type[DuplicateJob], tuple[str, str]]:
+        return type(self), (str(self), self.job_id)
+
+
 class InvalidResult(DjqueueError, TypeError, ValueError):
     """What the task returned cannot be stored as JSON. Return plain values, or nothing."""
 
@@ -57,6 +74,14 @@ class ResultTooLarge(InvalidResult):
 
 class UnknownTask(DjqueueError, LookupError):
     """No task of this name is registered. Is its app in INSTALLED_APPS, and is the task in the app's tasks.py?"""
+
+
+class InvalidCron(DjqueueError, ValueError):
+    """This entry of the crontab cannot work. Nothing was stored; the message says what to correct."""
+
+
+class UnknownCron(DjqueueError, LookupError):
+    """The crontab has no entry of this name. ``manage.py cron list`` shows them all."""
 
 
 class EngineUnavailable(DjqueueError):

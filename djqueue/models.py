@@ -75,6 +75,12 @@ class Job(AbstractJob):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        # To delete is Django's own permission, one for each of the two tables.
+        permissions = [
+            ("retry_job", _("Can retry jobs")),
+            ("cancel_job", _("Can cancel jobs")),
+            ("discard_job", _("Can discard jobs")),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=models.Q(state__in=[s.value for s in LIVE_STATES]), name="djqueue_job_state"
@@ -108,6 +114,12 @@ class Job(AbstractJob):
                 condition=models.Q(ready_at__isnull=True),
                 name="djqueue_job_stage",
             ),
+            # Almost always empty. Nothing that a claim writes is in it.
+            models.Index(
+                fields=["unique_key"],
+                condition=models.Q(unique_key__endswith=":next"),
+                name="djqueue_job_follow_up",
+            ),
         ]
 
 
@@ -124,6 +136,22 @@ class FinishedJob(AbstractJob):
         indexes = [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")]
 
 
+class UniqueKey(models.Model):
+    """A unique key that is held for a time, or by a job that has ended. Live jobs hold theirs by their own rows."""
+
+    key = models.CharField(_("key"), max_length=64, primary_key=True)
+    job_id = models.BigIntegerField(_("job"))
+    expires_at = models.DateTimeField(_("expires at"), null=True, help_text=_("Null: for as long as the job is kept."))
+
+    class Meta:
+        verbose_name = _("unique key")
+        verbose_name_plural = _("unique keys")
+        indexes = [models.Index(fields=["expires_at", "job_id"], name="djqueue_uniquekey_expires")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Queue(models.Model):
     """What operators decided about a queue. A queue without a row has no special rules."""
 
@@ -135,6 +163,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("pause_queue", _("Can pause and resume queues"))]
 
     def __str__(self) -> str:
         return self.name
@@ -176,6 +205,8 @@ class Leader(models.Model):
     holder = models.UUIDField()
     term = models.BigIntegerField()
     expires_at = models.DateTimeField()
+    elected_at = models.DateTimeField(db_default=Now(), help_text=_("When this holder took the lead."))
+    loops = models.JSONField(db_default={}, help_text=_("When each of the leader's loops last did its work."))
 
     class Meta:
         verbose_name = _("leader")
@@ -183,3 +214,116 @@ class Leader(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}, term {self.term}"
+
+
+class CronEntry(models.Model):
+    """An entry of the crontab: which task runs when. See ``djqueue.cron``."""
+
+    name = models.CharField(_("name"), max_length=200, unique=True)
+    task = models.CharField(_("task"), max_length=255)
+    args = models.JSONField(_("arguments"), db_default=[], default=list, blank=True)
+    kwargs = models.JSONField(_("keyword arguments"), db_default={}, default=dict, blank=True)
+    queue = models.CharField(
+        _("queue"), max_length=128, db_default="", default="", blank=True, help_text=_("Empty: the task's.")
+    )
+    priority = models.SmallIntegerField(_("priority"), null=True, blank=True, help_text=_("Empty: the task's."))
+    expression = models.CharField(
+        _("expression"),
+        max_length=200,
+        help_text=_(
+            "Minute, hour, day of month, month, day of week, and perhaps second; or @hourly, @daily, @weekly, @monthly,"
+            " @yearly, @reboot."
+        ),
+    )
+    timezone = models.CharField(_("time zone"), max_length=64, db_default="UTC", default="UTC")
+    misfire = models.CharField(
+        _("missed times"),
+        max_length=6,
+        choices=[
+            ("skip", _("leave them out")),
+            ("latest", _("run the latest")),
+            ("all", _("run all in the window")),
+        ],
+        db_default="latest",
+        default="latest",
+        help_text=_("What runs of the times that passed while no scheduler was there."),
+    )
+    misfire_window_seconds = models.IntegerField(
+        _("window of missed times"), db_default=3600, default=3600, help_text=_("Seconds; for “run all”.")
+    )
+    overlap = models.CharField(
+        _("overlap"),
+        max_length=14,
+        choices=[
+            ("allow", _("run beside it")),
+            ("skip", _("leave this time out")),
+            ("queue", _("wait for its end")),
+            ("cancel_running", _("cancel it and run")),
+        ],
+        db_default="allow",
+        default="allow",
+        help_text=_("When a time comes while the previous job of the entry is not finished."),
+    )
+    jitter_seconds = models.IntegerField(
+        _("jitter"), db_default=0, default=0, help_text=_("Each run begins up to so many seconds later, by chance.")
+    )
+    start_at = models.DateTimeField(_("start"), null=True, blank=True, help_text=_("Not before this time."))
+    end_at = models.DateTimeField(_("end"), null=True, blank=True, help_text=_("Not after this time."))
+    max_runs = models.IntegerField(_("number of runs"), null=True, blank=True, help_text=_("Empty: without end."))
+    code = models.JSONField(_("in the code"), null=True, blank=True, help_text=_("What the code said when last read."))
+    revision = models.BigIntegerField(_("revision"), db_default=1)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    created_by = models.CharField(_("created by"), max_length=255, db_default="")
+    changed_at = models.DateTimeField(_("changed at"), db_default=Now())
+    changed_by = models.CharField(_("changed by"), max_length=255, db_default="")
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=255, db_default="")
+    pause_reason = models.TextField(_("reason"), db_default="")
+    disabled_at = models.DateTimeField(_("disabled at"), null=True, help_text=_("When the code ceased to have it."))
+    finished_at = models.DateTimeField(_("finished at"), null=True)
+    planned_from = models.DateTimeField(_("planned from"), db_default=Now())
+    next_at = models.DateTimeField(_("next time"), null=True)
+    last_nominal_at = models.DateTimeField(_("last time"), null=True)
+    last_outcome = models.CharField(_("last outcome"), max_length=255, db_default="")
+    runs = models.IntegerField(_("runs"), db_default=0)
+
+    class Meta:
+        verbose_name = _("cron entry")
+        verbose_name_plural = _("cron entries")
+        permissions = [
+            ("pause_cronentry", "Can pause and resume cron entries"),
+            ("run_cronentry", "Can run cron entries now"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class CronTick(models.Model):
+    """What became of one nominal time of an entry. Written in the transaction that inserts its job.
+
+    Pruned by age: that a time runs only once hangs on the entry's ``last_nominal_at``, not on old ticks.
+    """
+
+    entry = models.ForeignKey(CronEntry, models.CASCADE, related_name="ticks", verbose_name=_("entry"))
+    nominal_at = models.DateTimeField(_("time"), null=True, help_text=_("Empty: run by hand."))
+    at = models.DateTimeField(_("acted upon at"), db_default=Now())
+    outcome = models.CharField(_("outcome"), max_length=8)
+    reason = models.CharField(_("reason"), max_length=255, db_default="")
+    job_id = models.BigIntegerField(_("job"), null=True)
+    missed_from = models.DateTimeField(
+        _("missed from"), null=True, help_text=_("The first of the times before it that passed and did not run.")
+    )
+    by = models.CharField(_("by"), max_length=255, db_default="")
+
+    class Meta:
+        verbose_name = _("cron tick")
+        verbose_name_plural = _("cron ticks")
+        constraints = [models.UniqueConstraint(fields=["entry", "nominal_at"], name="djqueue_crontick_once")]
+        indexes = [
+            models.Index(fields=["entry", "-id"], name="djqueue_crontick_history"),
+            models.Index(fields=["at"], name="djqueue_crontick_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.entry_id} {self.nominal_at or self.at}"

@@ -45,6 +45,26 @@ class NewJob(NamedTuple):
     """No two live jobs hold the same key."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueRule:
+    """What a store does with new jobs whose unique key is held."""
+
+    window: timedelta | None = None
+    """The key is held at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
+    holds_completed: bool = False
+    """A completed job goes on holding its key, for ``window`` or for as long as it is kept; one that failed does not."""
+    replace: bool = False
+    """A holder that waits takes the new job's arguments, priority, max_attempts, expiry and meta."""
+    reschedule: bool = False
+    """A holder that waits takes the new job's time; a new job without one is due at once."""
+    follow_up: bool = False
+    """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+
+
+LIVE_ONLY = UniqueRule()
+"""A duplicate is not stored and changes nothing."""
+
+
 class InsertedJob(NamedTuple):
     """What the store says about a job that it was given."""
 
@@ -52,7 +72,15 @@ class InsertedJob(NamedTuple):
     state: str
     inserted_at: datetime
     was_duplicate: bool = False
-    """A live job holds the unique key; ``id`` is that job's and nothing was stored."""
+    """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
+
+
+class InsertedMany(NamedTuple):
+    """What the store says about jobs that differ in their arguments only."""
+
+    ids: Sequence[int]
+    state: str
+    inserted_at: datetime
 
 
 class SteerOutcome(StrEnum):
@@ -157,6 +185,19 @@ class ClaimedJob(NamedTuple):
     attempted_at: datetime
     errors: str
     meta: str
+    ready_at: datetime
+    """When it became available; with ``id``, its place in its level of the queue."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the job is in no table while it runs, and so runs at most once."""
+        return isinstance(self, TakenJob)
+
+
+class TakenJob(ClaimedJob):
+    """A job of a queue with ``delivery="at_most_once"``: taken out of the store, and all that is left of it."""
+
+    attempted_by: UUID = NOBODY
 
 
 class Ack(NamedTuple):
@@ -181,6 +222,8 @@ class Ack(NamedTuple):
     """False gives the attempt back: handed back, snoozed, never begun."""
     note: str | None = None
     """A JSON object to merge into the meta of a job that is put back."""
+    taken: TakenJob | None = None
+    """The job itself, if the store has it no more. It is put back only if it never began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +303,28 @@ class Rescued:
         return self.requeued + self.discarded + self.cancelled
 
 
+class PruneRule(NamedTuple):
+    """Which finished jobs may go. Of several rules for a job, that of its task decides, then that of its queue."""
+
+    state: JobState
+    max_age: timedelta | None = None
+    """What finished longer ago goes. None: nothing goes for its age."""
+    max_count: int | None = None
+    """Of the jobs under this rule, only so many of the newest stay."""
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one step of a pass over the history did."""
+
+    count: int
+    """Jobs that were deleted; in a dry run, that would have been."""
+    place: Any
+    """Where the next step goes on, in words of the engine. None: the pass is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Who leads, by the store's clock."""
@@ -275,3 +340,60 @@ class QueueCounts:
     queue: str
     states: Mapping[str, int] = field(default_factory=dict)
     oldest_available_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHolder:
+    """Who keeps the store from cleaning up what was deleted."""
+
+    kind: str
+    """session, replication slot or prepared transaction"""
+    name: str
+    age_seconds: float | None
+    """How long it has lasted; None: not known."""
+    age_transactions: int
+    """How many transactions ago what it may still see."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWorker:
+    name: str
+    queues: Sequence[str]
+    silent_seconds: float
+    is_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQueue:
+    queue: str
+    oldest_available_seconds: float | None
+    is_paused: bool
+    is_served: bool
+    """Whether a living worker takes jobs from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
+
+    queues: Sequence[SeenQueue] = ()
+    workers: Sequence[SeenWorker] = ()
+    leader_seconds: float | None = None
+    """For how long the present leader has led; None: nobody leads."""
+    loops: Mapping[str, float] = field(default_factory=dict)
+    """Seconds since each of the leader's loops did its work."""
+    overdue_seconds: float | None = None
+    """For how long the oldest job that waits for the stager has been due; None: there is none."""
+    holders: Sequence[SnapshotHolder] = ()
+    dead_rows: int | None = None
+    live_rows: int | None = None
+    vacuumed_seconds: float | None = None
+    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
+    is_autovacuum_on: bool = True
+    table_bytes: int | None = None
+    fetch_index_bytes: int | None = None
+    history_rows: int | None = None
+    """An estimate."""
+    history_bytes: int | None = None
+    notification_usage: float | None = None
+    """Share of the notification queue that is full, 0 to 1."""

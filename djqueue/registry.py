@@ -87,6 +87,12 @@ def autodiscover() -> dict[str, str]:
         return dict(_failed)
 
 
+def autodiscover_once() -> None:
+    """Import the ``tasks`` modules, unless this process has done so."""
+    if not _is_discovered:
+        autodiscover()
+
+
 def _adopt(names: dict[str, object]) -> None:
     """Make tasks of other backends known: ``using(backend=…)`` may send them to djqueue."""
     from djqueue import compat

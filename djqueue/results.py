@@ -78,6 +78,8 @@ class JobView(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
     job: JobView = field(compare=False)
+    was_duplicate: bool = field(default=False, compare=False)
+    """Nothing was stored: another job holds the unique key, and this is that job's result."""
 
     def __post_init__(self) -> None:
         # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
@@ -129,28 +131,30 @@ class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
 
 def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
     """Make the result that ``enqueue`` returns."""
+    state = JobState(inserted.state)
     return TaskResult(
         task=task,
         id=str(inserted.id),
-        status=compat.TaskResultStatus.READY,
+        status=STATUS[state],
+        was_duplicate=inserted.was_duplicate,
         enqueued_at=inserted.inserted_at,
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
-        args=json.loads(new.args),
-        kwargs=json.loads(new.kwargs),
+        args=json.loads(new.args) if new.args != "[]" else [],
+        kwargs=json.loads(new.kwargs) if new.kwargs != "{}" else {},
         backend=alias,
         errors=[],
         worker_ids=[],
         job=JobView(
             id=inserted.id,
-            state=JobState(inserted.state),
+            state=state,
             queue=new.queue,
             priority=new.priority,
             attempt=0,
             max_attempts=new.max_attempts,
             scheduled_at=new.scheduled_at,
-            meta=json.loads(new.meta),
+            meta=json.loads(new.meta) if new.meta != "{}" else {},
         ),
     )
 

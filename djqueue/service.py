@@ -16,13 +16,14 @@ from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
 
 _FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Service:
     """Override ``run_once``; it returns the seconds until it wants to run again."""
 
     name = "service"
+    longest_pause_seconds = 10.0
+    """Between two tries while nothing but failures comes."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
@@ -80,27 +81,33 @@ class Service:
                     self._woken.wait(pause)
                 self._woken.clear()
         finally:
-            self.on_stop()
+            try:
+                self.on_stop()
+            except Exception as error:
+                self._report(error, doing="on_stop")
 
     def _run_guarded(self) -> float:
         try:
             pause = self.run_once()
         except Exception as error:
             self.failures += 1
-            pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
+            pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
             pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
-            telemetry.emit(
-                "djqueue.service.failure",
-                logging.WARNING if isinstance(error, EngineUnavailable) else logging.ERROR,
-                exc_info=None if isinstance(error, EngineUnavailable) else error,
-                service=self.name,
-                failures=self.failures,
-                retry_in_seconds=pause,
-                error=str(error),
-            )
+            self._report(error, failures=self.failures, retry_in_seconds=pause)
             return pause
         if self.failures:
             telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
             self.failures = 0
         self.last_success = time.monotonic()
         return pause
+
+    def _report(self, error: Exception, **fields: object) -> None:
+        is_away = isinstance(error, EngineUnavailable)
+        telemetry.emit(
+            "djqueue.service.failure",
+            logging.WARNING if is_away else logging.ERROR,
+            exc_info=None if is_away else error,
+            service=self.name,
+            **fields,
+            error=str(error),
+        )

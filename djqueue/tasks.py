@@ -16,16 +16,22 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.utils import timezone
 
 from djqueue import backoff as backoffs
-from djqueue import compat, registry
+from djqueue import compat, conf, registry
+from djqueue import unique as uniques
 from djqueue.backoff import Backoff
+from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
+from djqueue.encoding import encode_arguments
+from djqueue.exceptions import InvalidJob
 from djqueue.results import TaskResult, UnknownTaskResult
+from djqueue.unique import Unique
 
 if TYPE_CHECKING:
     _Task = compat.Task[..., Any]
@@ -34,6 +40,8 @@ else:
 
 MAX_DELAY = timedelta(days=36_525)
 MAX_ATTEMPTS = 1_000_000
+MAX_CRON_BYTES = 64 * 1024
+"""The most that the arguments of a cron entry may take as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +53,21 @@ class BulkResult:
     ids: Sequence[str]
     """Their ids, in the order of the items."""
     duplicates: int = 0
-    """Items not stored because a live job holds their unique key."""
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
 
 
 class BulkBackend(Protocol):
     """A backend that takes many jobs at once."""
 
     def enqueue_many(
-        self, task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int
+        self,
+        task: Task,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int,
+        on_progress: Callable[[int], None] | None,
     ) -> BulkResult: ...
 
 
@@ -98,6 +113,12 @@ def _aliases_problem(value: object) -> str:
     return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
 
 
+def _durability_problem(value: object) -> str:
+    if value is None or value in conf.DURABILITIES:
+        return ""
+    return f"durability takes {' or '.join(map(repr, conf.DURABILITIES))}, not {value!r}."
+
+
 def _bool_problem(name: str) -> Callable[[object], str]:
     return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
 
@@ -115,6 +136,20 @@ def _as_timedelta(value: timedelta | float | None) -> timedelta | None:
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+
+
+def _cron_problem(value: object) -> str:
+    if value is None or isinstance(value, str | Cron):
+        return ""
+    if isinstance(value, list | tuple) and all(isinstance(each, str | Cron) for each in value):
+        return ""
+    return f"cron takes an expression like '0 6 * * mon', a Cron, or a list of them, not {value!r:.200}."
+
+
+def _timezone_problem(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return ""
+    return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +177,21 @@ class Task(_Task):
     """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
     transactional: bool = field(default=False, metadata=_option(_bool_problem("transactional")))
     """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    durability: str | None = field(default=None, metadata=_option(_durability_problem, per_job=True))
+    """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
+    the backend's options say."""
     aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
     """Former names: jobs enqueued under them run this task."""
+    unique: Unique | None = field(
+        default=None, metadata=_option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
+    )
+    """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
     delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
+    cron: str | Cron | Sequence[str | Cron] | None = field(default=None, metadata=_option(_cron_problem))
+    """When it runs by itself: an expression, a ``Cron``, or several; see ``djqueue.cron``. A tuple of ``Cron`` afterwards."""
+    timezone: str | None = field(default=None, metadata=_option(_timezone_problem))
+    """The time zone of its cron entries that name none. None: the project's TIME_ZONE."""
 
     def __post_init__(self) -> None:
         for option in _OPTIONS:
@@ -160,9 +206,18 @@ class Task(_Task):
         if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
             object.__setattr__(self, "run_after", timezone.now() + self.delay)
             object.__setattr__(self, "delay", None)
+        if self.cron is not None:
+            object.__setattr__(self, "cron", _crons(self.cron))
         super().__post_init__()
         if self.transactional and self.is_async:
             raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
+        if self.unique is not None:
+            if problem := self.unique.problem_with(self.func, self.takes_context):
+                raise compat.InvalidTask(problem)
+            if self.unique.debounce is not None and (self.run_after is not None or self.delay is not None):
+                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
+        if self.cron:
+            self._check_cron()
         registry.register(self)
 
     @classmethod
@@ -171,6 +226,58 @@ class Task(_Task):
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    @property
+    def cron_definitions(self) -> dict[str, CronDefinition]:
+        """Its entries of the crontab by name."""
+        zone = self.timezone or settings.TIME_ZONE or "UTC"
+        definitions: dict[str, CronDefinition] = {}
+        for place, each in enumerate(cast("tuple[Cron, ...]", self.cron or ()), 1):
+            name = each.name or (self.module_path if place == 1 else f"{self.module_path}:{place}")
+            if name in definitions:
+                raise compat.InvalidTask(f"Two cron entries of {self.module_path} have the name {name!r}.")
+            definitions[name] = each.definition(self.module_path, zone)
+        return definitions
+
+    def cron_problem(self, name: str, definition: CronDefinition) -> str:
+        """Say why an entry cannot run this task; empty if it can."""
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            return f"The name of a cron entry has 1 to {MAX_NAME} printable characters, not {name!r:.250}."
+        if problem := definition.problem():
+            return problem
+        if not isinstance(definition.args, list | tuple) or not isinstance(definition.kwargs, Mapping):
+            return "args is a list and kwargs a dict."
+        try:
+            definition.as_json()
+            encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
+            context = (None,) if self.takes_context else ()
+            signature(self.func).bind(*context, *definition.args, **definition.kwargs)
+        except InvalidJob as error:
+            return str(error)
+        except (TypeError, ValueError) as error:
+            return f"{self.module_path} cannot be called with these arguments: {error}."
+        try:
+            # The queue must be one of the backend's, and the priority a valid one.
+            self.with_overrides(definition)
+        except compat.InvalidTask as error:
+            return str(error)
+        return ""
+
+    def with_overrides(self, definition: CronDefinition) -> Self:
+        """Return the task with the queue and the priority that an entry asks for."""
+        if not definition.queue and definition.priority is None:
+            return self
+        return replace(
+            self,
+            cron=None,
+            queue_name=definition.queue or self.queue_name,
+            priority=self.priority if definition.priority is None else definition.priority,
+        )
+
+    def _check_cron(self) -> None:
+        for name, definition in self.cron_definitions.items():
+            if problem := self.cron_problem(name, definition):
+                raise compat.InvalidTask(f"The cron entry {name!r}: {problem}")
 
     @cached_property
     def is_async(self) -> bool:
@@ -198,6 +305,9 @@ class Task(_Task):
             **options,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
+            # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
+            changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
         if isinstance(run_after, timedelta):
             changes.update(delay=run_after, run_after=None)
         elif run_after is not None:
@@ -213,24 +323,35 @@ class Task(_Task):
         return cast(TaskResult, await self.get_backend().aenqueue(self, args, kwargs))  # type: ignore[arg-type]
 
     def enqueue_many(
-        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none of them.
 
         ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never
         while a statement runs, so it may use the same database connection. A bad item raises with its
-        position, and nothing is stored.
+        position, and nothing is stored. ``on_progress`` is called after each batch with the number of items
+        that are through; nobody else sees them before the end.
         """
         backend = self.get_backend()
         if not hasattr(backend, "enqueue_many"):
-            return BulkResult(*_enqueue_one_by_one(self, items))
-        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size)
+            return BulkResult(*_enqueue_one_by_one(self, items, on_progress))
+        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size, on_progress=on_progress)
 
     async def aenqueue_many(
-        self, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]], *, batch_size: int = 1000
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
         """See ``enqueue_many``."""
-        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(items, batch_size=batch_size)
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(
+            items, batch_size=batch_size, on_progress=on_progress
+        )
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of one of this task's jobs.
@@ -286,7 +407,11 @@ def task(
     timeout: float | timedelta | None = ...,
     max_age: float | timedelta | None = ...,
     transactional: bool = ...,
+    durability: str | None = ...,
     aliases: Sequence[str] = ...,
+    unique: Unique | bool | str | None = ...,
+    cron: str | Cron | Sequence[str | Cron] | None = ...,
+    timezone: str | None = ...,
 ) -> Callable[[Callable[..., Any]], Task]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -344,10 +469,19 @@ def _frozen(value: Any) -> Any:
     return frozenset(value) if isinstance(value, set) else value
 
 
+def _crons(value: str | Cron | Sequence[str | Cron]) -> tuple[Cron, ...]:
+    values = [value] if isinstance(value, str | Cron) else value
+    return tuple(each if isinstance(each, Cron) else Cron(each) for each in values)
+
+
 def _enqueue_one_by_one(
-    task: Task, items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    task: Task,
+    items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+    on_progress: Callable[[int], None] | None,
 ) -> tuple[int, Sequence[str]]:
     ids = [task.enqueue(*args, **kwargs).id for args, kwargs in items]
+    if on_progress is not None:
+        on_progress(len(ids))
     return len(ids), ids
 
 

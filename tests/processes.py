@@ -17,9 +17,9 @@ from django.db import connection
 from djqueue.models import FinishedJob, Job, Worker
 
 
-def environment() -> dict[str, str]:
-    """The environment of a process that works on the test's database."""
-    settings = connection.settings_dict
+def environment(port: int | None = None) -> dict[str, str]:
+    """The environment of a process that works on the test's database, on another port if there is a proxy."""
+    settings = {**connection.settings_dict, **({} if port is None else {"HOST": "127.0.0.1", "PORT": port})}
     url = "postgresql://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(
         **{key: quote(str(settings[key]), safe="") for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")}
     )

@@ -7,8 +7,11 @@
     filters.py      state, queue, task, time
     jobs.py         live and finished jobs
     detail.py       one job: its page, with timeline.py (what happened when) and situation.py (why it does not run now)
+    steering.py     retry, cancel, discard and delete jobs, one or all that match
     queues.py       what waits where, and who serves it
+    pausing.py      pause and resume queues
     workers.py      who is alive
+    cron.py         the crontab, the one thing here that can be written
     words.py        durations, times and JSON for people
 
 Two things shape it. The tables may hold millions of rows, so no page counts, sorts or scans a whole table: lists are
@@ -17,14 +20,17 @@ shows what it found in the newest rows, and can be continued from there. And row
 nothing of a row is ever marked safe, and templates get strings made of it, never the values: they would call
 callables and follow attributes.
 
-Nothing can be added, changed or deleted here: whoever may write a job decides what code runs.
+Jobs cannot be added or changed here by a form: whoever may write a job decides what code runs. What people may do to a
+job or a queue has a permission of its own each, goes through the engine's verbs after a page that asks, and is logged.
+An entry of the crontab can be written, with the permission for it, as far as it names a registered task.
 """
 
 from __future__ import annotations
 
+from djqueue.admin.cron import CronEntryAdmin
 from djqueue.admin.detail import job_url
 from djqueue.admin.jobs import FinishedJobAdmin, JobAdmin
 from djqueue.admin.queues import QueueAdmin
 from djqueue.admin.workers import WorkerAdmin
 
-__all__ = ["FinishedJobAdmin", "JobAdmin", "QueueAdmin", "WorkerAdmin", "job_url"]
+__all__ = ["CronEntryAdmin", "FinishedJobAdmin", "JobAdmin", "QueueAdmin", "WorkerAdmin", "job_url"]

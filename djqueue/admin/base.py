@@ -17,12 +17,15 @@ from django.utils.text import capfirst
 from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.conf import Options
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidOptions
+from djqueue.models import Job
 
 M = TypeVar("M", bound=models.Model)
 
 if TYPE_CHECKING:
-    from django.contrib.admin import ModelAdmin
+    from django.contrib.admin import ModelAdmin as ModelAdmin
 else:
     # At run time Django's class takes no type parameter.
     class ModelAdmin(admin.ModelAdmin):
@@ -31,7 +34,7 @@ else:
 
 
 class ReadOnlyAdmin(ModelAdmin[M]):
-    """Show rows to whoever has Django's view permission; let nobody write any.
+    """Show rows to whoever has Django's view permission; let nobody write any by a form.
 
     The engine writes rows, by statements that know about claims and wake-ups. A form would not, and a form for a
     task's name and arguments would let its user run any task.
@@ -81,6 +84,14 @@ def backends() -> Iterator[tuple[PostgresBackend, Options]]:
             backend = compat.task_backends[alias]
             if isinstance(backend, PostgresBackend):
                 yield backend, backend.settings
+
+
+def engine() -> Engine:
+    """Return the engine of the database that is shown."""
+    alias = database(Job)
+    return next(
+        (backend.engine for backend, settings in backends() if settings.database == alias), PostgresEngine(alias)
+    )
 
 
 def list_url(site: admin.AdminSite, model: type[models.Model], **params: str) -> str:

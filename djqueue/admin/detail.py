@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Now
@@ -16,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
+from djqueue.admin import steering
 from djqueue.admin.base import database, list_url, may_view, page_url
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
@@ -113,6 +115,9 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
     claimer, worker = somebody(job.attempted_by), situation.claimer()
     return {
         "state": state_badge(job.state),
+        "buttons": steering.buttons(request, job),
+        "steer_url": list_url(site, model_admin.model),
+        "checkbox": helpers.ACTION_CHECKBOX_NAME,
         "sentence": situation.sentence(),
         "hints": situation.hints(),
         "facts": [

@@ -7,15 +7,19 @@ from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin import detail, filters
+from djqueue.admin import detail, filters, steering
 from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.changelist import BoundedPaginator, JobChangeList, Keyset
 from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
@@ -36,13 +40,16 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     # Only says that there is a search; get_search_results does it.
     search_fields = ["id"]
     search_help_text = _("An id, the beginning of a task's name, or a worker's id.")
+    actions_selection_counter = True
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return JobChangeList
 
+    @steering.outside_of_transactions
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
+        steering.check(self, request)
         # Who types an id wants that job, whichever table holds it by now.
         job_id = _job_id(request.GET.get(SEARCH_VAR, ""))
         if job_id is not None and (url := detail.find(self, request, job_id)):
@@ -77,6 +84,50 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             raise PermissionDenied
         return detail.view(self, request, object_id, extra_context or {})
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        # What somebody did to a job is logged under the table that held it then.
+        entries = (
+            LogEntry.objects.filter(
+                object_id=unquote(object_id),
+                content_type__in=ContentType.objects.get_for_models(Job, FinishedJob).values(),
+            )
+            .select_related("user", "content_type")
+            .order_by("action_time")
+        )
+        page = Paginator(entries, 1000).get_page(1)
+        return super().history_view(request, object_id, {"action_list": page, **(extra_context or {})})
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return steering.VERBS["retry"].may(request)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return steering.VERBS["cancel"].may(request)
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return steering.VERBS["discard"].may(request)
+
+    def has_remove_permission(self, request: HttpRequest) -> bool:
+        # Django's own delete permission stays refused: its page knows nothing of jobs that execute.
+        return bool(request.user.has_perm(f"djqueue.delete_{self.opts.model_name}"))
+
+    @admin.action(description=_("Retry the selected jobs"), permissions=["retry"])
+    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
+        return steering.act(self, request, steering.VERBS["retry"], queryset)
+
+    @admin.action(description=_("Cancel the selected jobs"), permissions=["cancel"])
+    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
+        return steering.act(self, request, steering.VERBS["cancel"], queryset)
+
+    @admin.action(description=_("Discard the selected jobs"), permissions=["discard"])
+    def discard_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
+        return steering.act(self, request, steering.VERBS["discard"], queryset)
+
+    @admin.action(description=_("Delete the selected jobs"), permissions=["remove"])
+    def delete_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
+        return steering.act(self, request, steering.VERBS["delete"], queryset)
+
     @admin.display(description=_("state"))
     def state_badge(self, job: J) -> str:
         return state_badge(job.state)
@@ -105,6 +156,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
     keyset = Keyset(("id",))
+    actions = ["retry_jobs", "cancel_jobs", "discard_jobs", "delete_jobs"]
     list_display = ["id", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
@@ -126,6 +178,7 @@ class JobAdmin(AbstractJobAdmin[Job]):
 @admin.register(FinishedJob)
 class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
     keyset = Keyset(("finished_at", "id"))
+    actions = ["retry_jobs", "delete_jobs"]
     list_display = [
         "id",
         "state_badge",

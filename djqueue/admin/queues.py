@@ -15,6 +15,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from djqueue.admin import pausing
 from djqueue.admin.base import ReadOnlyAdmin, list_url, may_view, page_url
 from djqueue.admin.filters import all_queue_names
 from djqueue.admin.situation import serves, worker_state
@@ -40,12 +41,14 @@ class Row:
     oldest: str
     workers: int
     slots: int
+    is_paused: bool
 
 
 @admin.register(Queue)
 class QueueAdmin(ReadOnlyAdmin[Queue]):
     fields = ["name", "paused", "paused_by", "pause_reason"]
     readonly_fields = ["paused"]
+    count_limit = COUNT_LIMIT
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(as_of=Now())
@@ -56,7 +59,11 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """List every queue that is configured, has rules, has jobs or is served, not only those with a row."""
-        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method == "POST":
+            return pausing.view(self, request)
+        if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         queues = {queue.name: queue for queue in self.get_queryset(request)}
         alias = self.get_queryset(request).db
@@ -81,6 +88,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             "actions_on_top": True,
             "states": [STATE_LABELS[state] for state in LIVE_STATES],
             "are_counts_missing": counts is None,
+            "may_pause": pausing.may(request),
             "rows": [self._row(request, name, queues.get(name), counts, alive) for name in names],
             **(extra_context or {}),
         }
@@ -127,6 +135,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             else duration(timedelta(seconds=count.oldest_available_seconds)),
             workers=len(serving),
             slots=sum(_slots(worker, name) for worker in serving),
+            is_paused=queue is not None and queue.paused_at is not None,
         )
 
 

@@ -78,7 +78,7 @@ class Situation:
             hints.append(
                 gettext("Cancellation was asked for by %(who)s. %(reason)s")
                 % {
-                    "who": job.cancel_request.get("who") or gettext("somebody"),
+                    "who": job.cancel_request.get("by") or gettext("somebody"),
                     "reason": job.cancel_request.get("reason") or "",
                 }
             )

@@ -9,39 +9,80 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 from uuid import UUID
 
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.encoding import Encoded
 from djqueue.records import (
+    LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
     Found,
+    Health,
     Heartbeat,
     InsertedJob,
+    InsertedMany,
     Job,
     JobFilter,
     Lease,
     NewJob,
+    Pruned,
+    PruneRule,
     QueueCounts,
     QueueRules,
     Rescued,
     Staged,
     Steered,
+    TakenJob,
+    UniqueRule,
     WorkerInfo,
     WorkerStatus,
 )
 from djqueue.states import JobState
 
+STAGE = "!stage"
+"""What the stager marks while it sleeps. No queue can have this name."""
+STAGE_LOOK_SECONDS = 1.0
+"""How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
+SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
+"""Whoever stores a job that is due this soon wakes the stager."""
+
+
+def put_back(queue: str) -> str:
+    """Return the name to mark for one who wants to know that a job was put back into this queue before its turn."""
+    return f"{queue}!"
+
 
 class Engine(Protocol):
     """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[InsertedJob]:
-        """Store the jobs and answer in the same order; for a duplicate, with the live job that holds its key.
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
+    ) -> list[InsertedJob]:
+        """Store the jobs and answer in the same order; for a duplicate, with the job that holds its key.
+
+        As if they were stored one after the other: the first of a key is stored, the last one's values win where the
+        rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
+        uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
+
+        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
+        the caller. The store may ignore it.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
+        """
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
+        """Store jobs that differ in their arguments only and have no unique key, all or none; the fastest way in.
+
+        ``job`` says what they share. Runs in the order of ``arguments``, and wakes as ``insert`` does.
         """
 
     def get(self, job_id: int) -> Job | None:
@@ -120,6 +161,16 @@ class Engine(Protocol):
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
 
+    @property
+    def cron(self) -> CronEngine:
+        """The crontab; its verbs join the caller's transaction, if there is one."""
+
+    def open_cron(self) -> CronEngine:
+        """Open the crontab for a scheduler: on a connection of its own."""
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow. Slow reads are cut off, and missing then."""
+
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
 
@@ -130,25 +181,45 @@ class Engine(Protocol):
 class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
         Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
-        not mean that there are no more.
+        not mean that there are no more. An engine may take a shortcut for a while, and pass over jobs that were put back;
+        ``skipping`` tells, and ``from_start`` forbids it. Nothing at all is only said after a search from the start.
+        """
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut. Whoever puts a job back there wakes ``put_back(queue)``."""
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: the store forgets them, and ``ack`` writes their history.
+
+        No claim to fence, nothing to rescue. An ack of such a job has it in ``taken`` and is always accepted.
         """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.
 
-        A retryable or scheduled job without a delay is available at once. ``EngineRefused``: one of the outcomes cannot be
-        stored, and none of the batch was. A job that somebody wants cancelled is cancelled instead of put back.
+        A retryable or scheduled job without a delay is available at once. The follow-up of a job that ended begins now,
+        or when the stager comes by. A job that somebody wants cancelled is cancelled instead of put back.
+        ``EngineRefused``: one of the outcomes cannot be stored, and none of the batch was.
         """
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available."""
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
+
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available, and follow-ups whose predecessor has ended.
+
+        An engine may take a shortcut for a while and find jobs late that committed late; ``from_start`` forbids it.
+        """
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -162,6 +233,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def bury(self, workers: Collection[UUID]) -> None:
         """Mark workers as dead for ever: their beats are refused and they may not fetch."""
 
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End what dead workers still have under way in the store, where that can be told; return how many connections.
+
+        A claim that was sent before the death could commit after the rescue otherwise.
+        """
+
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers.
 
@@ -173,6 +250,7 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
         reason: str = "",
         limit: int = 5000,
         now: datetime | None = None,
@@ -180,17 +258,101 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
+        ``kept`` (id → claim) is left alone: a living worker takes back what it has claimed and does not know of.
         ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
-        """Take or renew the lead."""
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go.
+
+        ``place`` is what the step before returned; None begins a pass. A job without a rule stays, and so does a job that
+        somebody else has locked. ``queue``: leave those of all other queues.
+        """
+
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead. ``loops``: seconds since each of the leader's loops did its work, for who looks on."""
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+
+
+class CronEngine(AbstractContextManager["CronEngine"], Protocol):
+    """The crontab: what runs when, and what became of each time.
+
+    Any number of schedulers may work on it: each nominal time of an entry is acted upon once.
+    """
+
+    def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
+        """Return the entries of these names, or all, by name."""
+
+    def due(self, *, now: datetime | None = None) -> Due:
+        """Return the active entries that are due or have no next time yet; never those of ``@reboot``."""
+
+    def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
+        """Store when an entry is due, unless something happened to it; None: never again."""
+
+    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+        """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
+
+        Stale, and nothing done, when the entry is not as it was read.
+        """
+
+    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
+
+    def add(
+        self,
+        name: str,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None = None,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Add an entry; False when the name is taken."""
+
+    def change(
+        self,
+        entry: CronEntry,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None,
+        is_paused: bool,
+        pause_reason: str = "",
+        is_disabled: bool = False,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Change an entry; False when somebody else changed it since it was read.
+
+        A changed rule, a resumed and an enabled entry are planned anew, from now.
+        """
+
+    def remove(self, entry: CronEntry) -> bool:
+        """Remove an entry with its history; False when it is gone already."""
+
+    def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
+        """Return the history of an entry, newest first."""
+
+    def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
+        """Delete ticks that are older; return how many went. No time runs again for it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

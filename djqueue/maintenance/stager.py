@@ -1,32 +1,77 @@
-"""Make scheduled and retryable jobs available when they are due."""
+"""Make scheduled and retryable jobs available when they are due.
+
+The stager sleeps until the next job is due, and never longer than ``LOOK_SECONDS``. So only a job that is due before
+that look could come too late: whoever stores one asks, after the commit, whether the stager sleeps, and wakes it, by
+the protocol that wakes workers. The name that is marked is ``STAGE``, which no queue can have. A job that is due later
+wakes nobody and costs its enqueuer nothing.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import STAGE, STAGE_LOOK_SECONDS, Listener, WorkerEngine
 from djqueue.service import Service
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = STAGE_LOOK_SECONDS
 BATCH_LIMIT = 5000
+NAP_SECONDS = 0.01
+"""What is due this soon is waited for without a mark: where short delays come in crowds, nobody is notified."""
+BREATH_SECONDS = 0.002
+"""How long a look waits for company, once jobs come in crowds."""
 
 
 class Stager(Service):
     name = "stager"
 
-    def __init__(self, engine: WorkerEngine, *, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, engine: WorkerEngine, listener: Listener, *, is_leader: Callable[[], bool]) -> None:
         super().__init__()
         self._engine = engine
+        self._listener = listener
         self._is_leader = is_leader
+        self._is_marked = False
+        self._is_woken = True
+        """Whether somebody stored a job that is due soon: it may have committed late."""
+        self.last_run: float | None = None
+        """When jobs were last staged, or none were due, by the monotonic clock."""
+
+    def wake(self) -> None:
+        self._listener.interrupt()
 
     def run_once(self) -> float:
-        """Stage one batch and return the seconds until the next job is due, one second at most."""
+        """Stage one batch; then sleep until the next job is due, somebody stores an earlier one, or the next look."""
         if not self._is_leader():
-            return LOOK_SECONDS
-        staged = self._engine.stage(BATCH_LIMIT)
-        if staged.next_in is None:
-            return LOOK_SECONDS
-        return min(LOOK_SECONDS, max(0.0, staged.next_in))
+            self._unmark()
+            self._listener.wait(LOOK_SECONDS)
+            return 0
+        staged = self._engine.stage(BATCH_LIMIT, from_start=self._is_woken)
+        self._is_woken = False
+        self.last_run = time.monotonic()
+        pause = LOOK_SECONDS if staged.next_in is None else min(LOOK_SECONDS, staged.next_in)
+        if pause <= 0:
+            # More are due than one batch takes, or one became due this moment. What is left may also be locked by
+            # somebody: breathe, so as not to spin on it.
+            if not staged.count:
+                self._listener.wait(NAP_SECONDS)
+        elif pause <= NAP_SECONDS:
+            self._unmark()
+            self._listener.wait(max(pause, BREATH_SECONDS))
+        elif not self._is_marked:
+            # Mark first, then look once more: whoever stores a job after that look sees the mark.
+            self._listener.mark([STAGE])
+            self._is_marked = True
+        else:
+            # Again, for a mark that went with a lost connection, or that another stager had.
+            self._listener.mark([STAGE])
+            self._is_woken = STAGE in self._listener.wait(pause)
+        return 0
 
     def on_stop(self) -> None:
+        self._listener.close()
         self._engine.close()
+
+    def _unmark(self) -> None:
+        if self._is_marked:
+            self._listener.unmark()
+            self._is_marked = False

@@ -15,6 +15,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Self
 
 CAPACITY = 16_384
@@ -75,14 +76,20 @@ class ClaimBlock:
     def room(self) -> int:
         return len(self._free)
 
+    def claims(self) -> dict[int, int]:
+        """Return job id → claim of all that is held; for the thread that holds them."""
+        return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag != _FREE}
+
     def seconds_since_beat(self) -> float:
         """How long ago the supervisor last told the store that this worker lives."""
         return time.monotonic() - float(_BEAT.unpack_from(self._memory, 0)[0])
 
     # The supervisor's side.
 
-    def record_beat(self) -> None:
-        _BEAT.pack_into(self._memory, 0, time.monotonic())
+    def record_beat(self, at: float | None = None) -> None:
+        """Note a good beat: when it was asked for, not when the answer came."""
+        with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
+            _BEAT.pack_into(self._memory, 0, time.monotonic() if at is None else at)
 
     def begun(self) -> dict[int, int]:
         """Return job id → claim of what began and has no stored outcome that the worker knew of."""

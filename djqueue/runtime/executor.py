@@ -29,10 +29,13 @@ from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import outcome_of
+from djqueue.runtime.outcomes import for_job, outcome_of
 from djqueue.runtime.runs import Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
+
+DOUBTFUL_SECONDS = 8.0
+"""Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
 
 
 class _StaleClaim(Exception):
@@ -133,13 +136,13 @@ class Executor:
                 value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
-                if not self._engine.ack_here(ack):
+                if not self._engine.ack_here(for_job(ack, job)):
                     raise _StaleClaim
                 is_acknowledged = True
         except _StaleClaim:
-            self.running.pop(run.execution.place, None)
             telemetry.emit("djqueue.ack.stale", logging.WARNING, job=job.id, claim=job.claim, state="completed")
-            self._acker.settle_elsewhere(run.execution.place, accepted=False)
+            if self.running.pop(run.execution.place, None) is not None:  # else the acker releases the place
+                self._acker.settle_elsewhere(run.execution.place, accepted=False)
             return
         except BaseException as error:
             if not (is_acknowledged and self._was_committed(job)):
@@ -236,7 +239,7 @@ class Executor:
         error = TimeoutError(f"It had not begun by {job.expires_at}, when it expired.")
         entry = encode_error(error, attempt=job.attempt, worker=self._worker)
         ack = Ack(job.id, job.claim, JobState.CANCELLED, None, time.monotonic(), None, entry, is_spent=False)
-        self._acker.put(ack, run.execution.place)
+        self._acker.put(for_job(ack, job), run.execution.place)
         if self._observers.want_finish(error):
             self._observers.finished(run.execution, ack, error)
 
@@ -284,10 +287,16 @@ class Executor:
         place = run.execution.place
         if self.running.pop(place, None) is None:
             return  # given back while it ran; somebody else owns the job now
-        self._acker.put(ack, place)
-        # The outcome is decided. Whoever listens may fail, but changes nothing.
-        if self._observers.want_finish(error):
+        ack = for_job(ack, run.execution.job)
+        if not self._observers.want_finish(error):
+            self._acker.put(ack, place)
+        elif self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
+            self._acker.put(ack, place)
+            # The outcome is decided. Whoever listens may fail, but changes nothing.
             self._observers.finished(run.execution, ack, error)
+        else:
+            # This worker was away for long, and perhaps the job has ended elsewhere: nobody is told twice.
+            self._acker.put(ack, place, when_accepted=lambda: self._observers.finished(run.execution, ack, error))
 
     def disown(self, place: int) -> None:
         """Drop the outcome of what runs here, should there ever be one: the claim is given back."""

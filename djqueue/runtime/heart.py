@@ -21,6 +21,8 @@ _GAP_SECONDS = 3 * BEAT_SECONDS
 
 class Heart(Service):
     name = "heart"
+    # After an outage all hearts must beat again long before the first of them may call another one silent.
+    longest_pause_seconds = BEAT_SECONDS
 
     def __init__(self, engine: WorkerEngine, *, on_dead: Callable[[UUID], None]) -> None:
         """``on_dead`` is called when the store says that one of ours is dead for ever."""
@@ -47,10 +49,11 @@ class Heart(Service):
 
     def silent(self) -> list[UUID]:
         """Workers whose beat has stood still for ten seconds of unbroken watching."""
-        now = time.monotonic()
-        if now - self._looked > _GAP_SECONDS:
+        if time.monotonic() - self._looked > _GAP_SECONDS:
             return []
-        return [worker for worker, (_, since) in dict(self._seen).items() if now - since >= SILENT_SECONDS]
+        # Counted up to the last look and not to this moment: a beat that came since has not been seen yet.
+        looked = self._looked
+        return [worker for worker, (_, since) in dict(self._seen).items() if looked - since >= SILENT_SECONDS]
 
     def dead(self) -> list[UUID]:
         """Workers that are marked as dead and still have a row."""
@@ -64,7 +67,7 @@ class Heart(Service):
         alive = {beat.worker for beat in beats if not beat.is_dead}
         for worker, block in blocks.items():
             if worker in alive:
-                block.record_beat()
+                block.record_beat(asked)
             else:
                 self._on_dead(worker)
         now = time.monotonic()

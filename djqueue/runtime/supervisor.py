@@ -19,6 +19,8 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
+from djqueue.maintenance.pruner import Pruner
+from djqueue.maintenance.scheduler import Scheduler
 from djqueue.maintenance.stager import Stager
 from djqueue.records import WorkerInfo
 from djqueue.runtime import child
@@ -32,9 +34,14 @@ TICK_SECONDS = 1.0
 GRACE_SECONDS = 15.0
 """How much longer than its shutdown timeout a child may take to leave before it is killed."""
 _LONGEST_RESPAWN_SECONDS = 30.0
+_SPAWN_RETRY_SECONDS = 2.0
 _STABLE_SECONDS = 10.0
 _MOST_FAILED_STARTS = 3
+_STALLED_SECONDS = 60.0
+"""After so long without a look at the crontab it is said to stand still."""
 
+UNHEALTHY_SECONDS = 8.0
+"""Without a good beat for so long: the workers have stopped fetching, and others may soon take them for dead."""
 OVERDUE_SECONDS = 40.0
 """So long after a task's timeout its worker has had every chance to end it: the process is killed."""
 
@@ -48,6 +55,9 @@ class SupervisorSpec:
     lanes: tuple[LaneSpec, ...]
     processes: int = 1
     drain: bool = False
+    cron: bool = False
+    """Enqueue the jobs of the crontab while it leads."""
+    database: str = "default"
     max_jobs: int | None = None
     max_rss_mebibytes: int | None = None
     max_age_seconds: float | None = None
@@ -72,7 +82,8 @@ class Child:
 
 
 class Supervisor:
-    """Runs in the main thread; executes no code of the application beyond its settings."""
+    """Runs in the main thread; executes no code of the application beyond its settings, and, for the crontab, the import of
+    its ``tasks`` modules (why: see ``maintenance/scheduler.py``)."""
 
     def __init__(self, spec: SupervisorSpec, engine: Engine, options: Options) -> None:
         self._spec = spec
@@ -85,6 +96,7 @@ class Supervisor:
         self._retiring: list[Child] = []
         """Workers with a task that cannot be stopped; each has a successor in its place already."""
         self._exit_code = EXIT_OK
+        self._is_unhealthy = False
         self._is_stopping = False
         self._stop_requests = 0
         self._kill_after: float | None = None
@@ -92,14 +104,24 @@ class Supervisor:
         self._register = engine.open_worker()
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
         self._leader = Leader(engine.open_worker(), uuid4())
-        self._stager = Stager(engine.open_worker(), is_leader=lambda: self._leader.is_leader)
+        self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
+        self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
         self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
+        self._scheduler = (
+            Scheduler(engine.open_cron(), database=spec.database, is_leader=lambda: self._leader.is_leader)
+            if spec.cron
+            else None
+        )
+        self._warned = 0.0
+        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, self._leader, self._stager, self._lifeline]
+            services: list[Service] = [self._heart, self._leader, self._stager, self._pruner, self._lifeline]
+            if self._scheduler is not None:
+                services.append(self._scheduler)
             for service in services:
                 service.start()
             try:
@@ -124,17 +146,23 @@ class Supervisor:
             if not self._is_stopping:
                 self._spawn_missing()
             living = self._living()
-            if not living and not self._lifeline.has_reports and (self._is_stopping or self._is_drained()):
+            if not living and (self._is_stopping or self._is_drained()) and not self._must_rescue():
                 return self._exit_code
             for one in living:
                 self._advance(one)
                 self._end_overdue(one)
-            self._give_up_on_store()
+            self._watch_store()
             self._obey_stop_requests()
+            self._watch_scheduler()
             ready = signals.wait([one.control for one in living], self._pause())
             for one in living:
                 if one.control in ready:
                     self._hear(one)
+
+    def _must_rescue(self) -> bool:
+        """Whether a dead worker's jobs still wait for us. Without a store not for ever: others find that it is silent."""
+        is_late = self._stop_requests >= 2 or (self._kill_after is not None and time.monotonic() > self._kill_after)
+        return self._lifeline.has_reports and not is_late
 
     def _living(self) -> list[Child]:
         return [*filter(None, self._children), *self._retiring]
@@ -160,7 +188,11 @@ class Supervisor:
     def _spawn_missing(self) -> None:
         for place, one in enumerate(self._children):
             if one is None and time.monotonic() >= self._spawn_after[place] and not self._lifeline.has_reports:
-                self._children[place] = self._spawn(place)
+                try:
+                    self._children[place] = self._spawn(place)
+                except OSError as error:  # no process, no memory, no file to be had at the moment
+                    telemetry.emit("djqueue.supervisor.cannot_spawn", logging.ERROR, error=str(error))
+                    self._spawn_after[place] = time.monotonic() + _SPAWN_RETRY_SECONDS
 
     def _spawn(self, place: int) -> Child:
         worker = uuid4()
@@ -181,10 +213,16 @@ class Supervisor:
             "claims_fd": claims.fd,
         }
         title = f"djqueue worker {name}"
-        process = subprocess.Popen(
-            child.command(config, title), pass_fds=[theirs.fileno(), claims.fd], stdin=subprocess.DEVNULL
-        )
-        theirs.close()
+        try:
+            process = subprocess.Popen(
+                child.command(config, title), pass_fds=[theirs.fileno(), claims.fd], stdin=subprocess.DEVNULL
+            )
+        except OSError:
+            ours.close()
+            claims.close()
+            raise
+        finally:
+            theirs.close()
         return Child(id=worker, name=name, process=process, control=ours, claims=claims)
 
     def _advance(self, one: Child) -> None:
@@ -221,6 +259,7 @@ class Supervisor:
     def _reap(self) -> None:
         for place, one in enumerate(self._children):
             if one is not None and (code := one.process.poll()) is not None:
+                self._hear_last_words(one)
                 self._children[place] = None
                 self._plan_successor(one, code, place)
                 self._bury(one, code)
@@ -229,6 +268,12 @@ class Supervisor:
                 self._retiring.remove(one)
                 self._bury(one, code)
 
+    @staticmethod
+    def _hear_last_words(one: Child) -> None:
+        """A worker that was told to leave while it started says that it is ready, and is gone before we listen."""
+        with suppress(OSError):
+            one.is_ready |= child.READY in one.control.recv(16, socket.MSG_DONTWAIT)
+
     def _plan_successor(self, one: Child, code: int, place: int) -> None:
         lived = time.monotonic() - one.started
         if code == EXIT_DONE and one.is_ready:
@@ -236,7 +281,8 @@ class Supervisor:
             if self._spec.drain:
                 self._spawn_after[place] = float("inf")
             return
-        if not one.is_working:
+        if not one.is_working and -code not in (signal.SIGKILL, signal.SIGTERM) and not self._heart.failures:
+            # It ended by itself, and the store is there: it will not be different next time.
             self._failed_starts += 1
         self._failures[place] = 1 if lived > _STABLE_SECONDS else self._failures[place] + 1
         # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
@@ -275,18 +321,28 @@ class Supervisor:
             telemetry.emit("djqueue.worker.overdue", logging.ERROR, worker=one.name, jobs=list(overdue))
             one.process.kill()
 
-    def _give_up_on_store(self) -> None:
-        """After too long without a database, end with an error, so that whoever watches us can act."""
+    def _watch_store(self) -> None:
+        """Say so when the store does not answer. After too long, end with an error, so that whoever watches us can act."""
+        silent_seconds = time.monotonic() - self._heart.last_success
+        if (silent_seconds > UNHEALTHY_SECONDS) != self._is_unhealthy:
+            self._is_unhealthy = not self._is_unhealthy
+            if self._is_unhealthy:
+                telemetry.emit("djqueue.supervisor.unhealthy", logging.WARNING, seconds_without_store=silent_seconds)
+            else:
+                telemetry.emit("djqueue.supervisor.healthy")
         limit = self._options.give_up_after_seconds
-        if self._heart.failures and not self._is_stopping and time.monotonic() - self._heart.last_success > limit:
+        if self._heart.failures and not self._is_stopping and silent_seconds > limit:
             telemetry.emit("djqueue.supervisor.gave_up", logging.CRITICAL, seconds_without_store=limit)
             self._exit_code = EXIT_NO_STORE
             self._stop_requests += 1
 
     def _forget(self, one: Child) -> None:
-        # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
-        with suppress(EngineUnavailable):
-            self._register.deregister([one.id])
+        # Twice: the connection was last used when a worker started, and may have ended long ago. Without an answer the row
+        # falls silent, and the lifeline finds nothing to rescue.
+        for _ in range(2):
+            with suppress(EngineUnavailable):
+                self._register.deregister([one.id])
+                break
 
     def _is_drained(self) -> bool:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)
@@ -300,6 +356,16 @@ class Supervisor:
                 # Its claims belong to others by now: nothing it does may count any more.
                 one.process.kill()
 
+    def _watch_scheduler(self) -> None:
+        """Say aloud that the crontab stands still: a module that never ends to import looks like peace otherwise."""
+        scheduler = self._scheduler
+        if scheduler is None or self._is_stopping:
+            return
+        still = time.monotonic() - scheduler.last_success
+        if still > _STALLED_SECONDS and time.monotonic() - self._warned > _STALLED_SECONDS:
+            self._warned = time.monotonic()
+            telemetry.emit("djqueue.cron.stalled", logging.ERROR, still_seconds=still, is_alive=scheduler.is_alive)
+
     # Stopping
 
     def _on_stop(self) -> None:
@@ -311,6 +377,9 @@ class Supervisor:
             telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
             self._leader.stop()
             self._stager.stop()
+            self._pruner.stop()
+            if self._scheduler is not None:
+                self._scheduler.stop()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
             for one in self._living():
                 self._heart.set_draining(one.id)

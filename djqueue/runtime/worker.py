@@ -17,7 +17,7 @@ from uuid import UUID
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import TaskTimeout
+from djqueue.exceptions import EngineUnavailable, TaskTimeout
 from djqueue.records import Ack
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -26,6 +26,7 @@ from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.observers import Observers
+from djqueue.runtime.outcomes import for_job
 from djqueue.runtime.producer import Producer
 from djqueue.runtime.runs import Run
 from djqueue.service import Service
@@ -103,12 +104,14 @@ class Worker:
             max_result_bytes=options.max_result_bytes,
             on_stuck=self._on_stuck,
         )
+        at_most_once = {name for name, rules in options.queues.items() if rules.delivery == "at_most_once"}
         self._lanes = [
             Lane(
                 lane.queues,
                 lane.slots,
                 start_thread=self._executor.start_thread,
                 start_async=self._executor.start_async,
+                may_prefetch=at_most_once.isdisjoint(lane.queues),
             )
             for lane in spec.lanes
         ]
@@ -122,6 +125,7 @@ class Worker:
             claims,
             Canceller(fetching, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
+            at_most_once=at_most_once,
             max_jobs=spec.max_jobs,
             drain=spec.drain,
             on_finished=self._on_finished,
@@ -167,7 +171,7 @@ class Worker:
                 if deadline is not None:
                     return None
             if self._control in readable:
-                return self._control.recv(1) or self._become_orphan()
+                return self._hear() or self._become_orphan()
             if deadline is None:
                 if self._is_retiring:
                     return RETIRE
@@ -175,6 +179,13 @@ class Worker:
                 if self._is_finished:
                     return STOP
             self._check_parts()
+
+    def _hear(self) -> bytes:
+        """Return what the supervisor says; nothing when it is gone."""
+        try:
+            return self._control.recv(1)
+        except ConnectionError:  # it died before it had read what we sent
+            return b""
 
     def _become_orphan(self) -> bytes:
         """The supervisor is gone and nobody beats for us any more: finish what runs, and do it ourselves till then."""
@@ -214,7 +225,7 @@ class Worker:
 
     def _leave(self) -> int:
         self._give_up_running()
-        code = EXIT_LOST if self._claims.held else EXIT_DONE
+        code = EXIT_LOST if self._claims.held or self._producer.is_in_doubt else EXIT_DONE
         self._acker.stop()
         self._acker.join(2)
         for lane in self._lanes:
@@ -224,7 +235,8 @@ class Worker:
             self._heart.stop()
             self._heart.join(2)
             if code == EXIT_DONE:
-                with self._engine.open_worker() as engine:
+                # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
+                with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._spec.id])
         return code
 
@@ -245,7 +257,7 @@ class Worker:
             # First the outcome is ours, then the task is told: what it does now counts no more.
             self._executor.disown(place)
             run.stop("The worker has to leave.")
-            self._acker.put(ack, place)
+            self._acker.put(for_job(ack, job), place)
         deadline = time.monotonic() + _ABORT_FLUSH_SECONDS
         while self._claims.held and time.monotonic() < deadline:
             self._wait_for_command(0.05)

@@ -77,7 +77,7 @@ def test_nothing_that_a_row_holds_becomes_html(viewer: Client) -> None:
         ],
         "meta": {EVIL: EVIL},
         "result": EVIL,
-        "cancel_request": {"who": EVIL, "reason": EVIL},
+        "cancel_request": {"by": EVIL, "reason": EVIL},
         "unique_key": EVIL,
         "attempted_by": worker.pk,
         "attempted_at": ago(seconds=3),

@@ -111,7 +111,7 @@ def test_a_live_job_whose_task_is_not_known_here_says_so(viewer: Client) -> None
 
 
 def test_a_live_job_says_who_asked_for_its_cancellation(viewer: Client) -> None:
-    job = make_job(cancel_request={"who": "anna", "reason": "Not needed."})
+    job = make_job(cancel_request={"by": "anna", "reason": "Not needed."})
 
     assert "Cancellation was asked for by anna. Not needed." in said(viewer, job)
 

@@ -8,14 +8,27 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
+from djqueue.encoding import encode_arguments
 from djqueue.exceptions import EngineRefused
-from djqueue.records import Ack, ClaimedJob, InsertedJob, Lease, NewJob, Rescued, Staged, WorkerInfo
+from djqueue.records import (
+    Ack,
+    ClaimedJob,
+    InsertedJob,
+    Lease,
+    NewJob,
+    PruneRule,
+    Rescued,
+    Staged,
+    WorkerInfo,
+)
 from djqueue.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -200,6 +213,89 @@ class TestInsert:
         assert engine.get(id) == before
 
 
+class TestInsertMany:
+    """One row of ``insert_many`` is what ``insert`` makes of the same job."""
+
+    def test_every_field_is_that_of_insert(self, engine):
+        new = NewJob(
+            "shop.tasks.send",
+            args='[1,"a\\tb\\\\c\\n"]',
+            kwargs='{"name":"Ünal \U0001f680"}',
+            queue="mail",
+            priority=-100,
+            max_attempts=3,
+            expires_at=NOW + 9 * SECOND,
+            meta='{"trace":"a\\\\b"}',
+        )
+        for change in ({}, {"scheduled_at": NOW + SECOND}, {"scheduled_at": NOW - SECOND}, {"delay": SECOND}):
+            for change_2 in ({}, {"expires_at": None, "max_age": SECOND}):
+                job = new._replace(**change, **change_2)
+                [one] = engine.insert([job], now=NOW)
+                many = engine.insert_many(job, [(job.args, job.kwargs)] * 3, now=NOW)
+
+                assert (many.state, many.inserted_at) == (one.state, one.inserted_at)
+                for id in many.ids:
+                    assert replace(engine.get(id), id=one.id) == engine.get(one.id)
+
+    def test_the_arguments_arrive_as_they_were_whatever_is_in_them(self, engine):
+        odd = ["\\", "\\.", "\\N", "\\n", "a\tb\nc\rd", "\x01\x7f\x85\u2028", '"', "", "'; DROP", "\\\\", "Ü\U0001f680"]
+        texts = [encode_arguments([text], {text: [text]}, 1000) for text in odd]
+
+        many = engine.insert_many(NewJob("t"), texts)
+
+        assert [engine.get(id).args for id in many.ids] == [[text] for text in odd]
+        assert [engine.get(id).kwargs for id in many.ids] == [{text: [text]} for text in odd]
+
+    def test_nothing_is_stored_as_nothing(self, engine):
+        assert list(engine.insert_many(NewJob("t"), []).ids) == []
+
+    def test_they_run_in_their_order(self, engine, worker, me):
+        many = engine.insert_many(NewJob("t"), [(f"[{n}]", "{}") for n in range(100)])
+
+        assert [job.args for job in worker.fetch("default", 100, me)] == [f"[{n}]" for n in range(100)]
+        assert list(many.ids) == sorted(many.ids)
+
+    def test_two_at_once_share_no_id(self, engine):
+        answers = []
+
+        def work():
+            try:
+                answers.extend(engine.insert_many(NewJob("t"), [("[]", "{}")] * 50) for _ in range(10))
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        found = [id for many in answers for id in many.ids]
+        assert len(found) == len(set(found)) == 1500
+        assert all(engine.get(id) for id in found[::50])
+
+    def test_a_rollback_takes_them_with_it(self, engine):
+        with suppress(ZeroDivisionError), transaction.atomic():
+            many = engine.insert_many(NewJob("t"), [("[]", "{}")] * 3)
+            raise ZeroDivisionError
+
+        assert [engine.get(id) for id in many.ids] == [None] * 3
+
+    def test_a_sleeper_is_woken(self, engine, listener):
+        listener.mark(["default"])
+
+        engine.insert_many(NewJob("t"), [("[]", "{}")])
+
+        assert listener.wait(LONG) == {"default"}
+
+    def test_nobody_is_woken_for_later(self, engine, listener):
+        listener.mark(["default"])
+
+        engine.insert_many(NewJob("t", delay=SECOND), [("[]", "{}")])
+
+        assert listener.wait(QUIET) == set()
+
+
 class TestGet:
     def test_an_unknown_job_is_none(self, engine):
         assert engine.get(1) is None
@@ -314,6 +410,97 @@ class TestFetch:
         id = insert_one(engine, queue=queue)
 
         assert ids(worker.fetch(queue, 1, me)) == [id]
+
+
+class TestTake:
+    """Jobs that run at most once: the store forgets them when they are fetched."""
+
+    def test_it_gives_what_fetch_gives(self, engine, worker, me):
+        fields = {"args": '["Ü"]', "priority": 5, "max_attempts": 3, "meta": '{"a":1}', "expires_at": NOW + SECOND}
+        taken_id, fetched_id = insert_one(engine, queue="a", **fields), insert_one(engine, queue="b", **fields)
+
+        [taken] = worker.take("a", 5, me, now=NOW)
+        [fetched] = worker.fetch("b", 5, me, now=NOW)
+
+        assert (taken.id, fetched.id) == (taken_id, fetched_id)
+        assert tuple(taken._replace(id=0, queue="")) == tuple(fetched._replace(id=0, queue=""))
+        assert (taken.is_taken, fetched.is_taken) == (True, False)
+
+    def test_while_it_runs_the_store_does_not_know_it(self, engine, worker, me):
+        id = insert_one(engine)
+        worker.take("default", 1, me)
+
+        assert engine.get(id) is None
+        assert worker.take("default", 1, me) == []
+        assert worker.rescue([me]).count == 0
+
+    def test_they_come_in_run_order_up_to_the_limit(self, engine, worker, me):
+        low, high = insert_one(engine, priority=-1), insert_one(engine, priority=1)
+
+        assert ids(worker.take("default", 1, me)) == [high]
+        assert ids(worker.take("default", 5, me)) == [low]
+
+    def test_nothing_for_a_dead_worker_or_from_a_paused_queue(self, engine, worker, register):
+        insert(engine)
+        dead, living = register(), register()
+        worker.bury([dead])
+
+        assert worker.take("default", 1, dead) == []
+        engine.pause("default")
+        assert worker.take("default", 1, living) == []
+
+    @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.DISCARDED, JobState.CANCELLED])
+    def test_the_ack_writes_the_history(self, engine, worker, me, state):
+        id = insert_one(engine, args="[1]", meta='{"a":1}')
+        [job] = worker.take("default", 1, me, now=NOW)
+        end = time.monotonic()
+        outcome = ack(job, state, started=end - 2, finished=end, result='{"b":2}', error='{"m":1}', taken=job)
+
+        assert worker.ack([outcome], now=NOW + SECOND) == {id}
+
+        stored = engine.get(id)
+        assert (stored.state, stored.args, stored.meta, stored.result) == (state, [1], {"a": 1}, {"b": 2})
+        assert (stored.attempt, stored.claim, stored.attempted_by, stored.errors) == (1, 1, me, [{"m": 1}])
+        assert stored.finished_at - stored.started_at == pytest.approx(2 * SECOND, abs=SECOND / 100)
+
+    def test_an_ack_after_a_lost_answer_changes_nothing(self, engine, worker, me):
+        insert(engine)
+        [job] = worker.take("default", 1, me)
+        worker.ack([ack(job, result="1", taken=job)])
+
+        assert worker.ack([ack(job, result="2", taken=job)]) == {job.id}
+        assert engine.get(job.id).result == 1
+
+    def test_what_never_began_is_put_back_unspent(self, engine, worker, me):
+        insert(engine, args="[1]")
+        [job] = worker.take("default", 1, me)
+
+        assert worker.ack([ack(job, JobState.AVAILABLE, is_spent=False, taken=job)]) == {job.id}
+
+        stored = engine.get(job.id)
+        assert (stored.state, stored.attempt, stored.args) == (JobState.AVAILABLE, 0, [1])
+        [again] = worker.take("default", 1, me)
+        assert (again.attempt, again.claim) == (1, 2)
+
+    def test_or_parked(self, engine, worker, me):
+        insert(engine, meta='{"a":1}')
+        [job] = worker.take("default", 1, me)
+
+        worker.ack([ack(job, JobState.SCHEDULED, delay=30, is_spent=False, note='{"parked":"x"}', taken=job)], now=NOW)
+
+        stored = engine.get(job.id)
+        assert (stored.state, stored.scheduled_at) == (JobState.SCHEDULED, NOW + 30 * SECOND)
+        assert stored.meta == {"a": 1, "parked": "x"}
+
+    def test_a_batch_may_hold_both_kinds(self, engine, worker, me):
+        insert(engine, 2)
+        [taken] = worker.take("default", 1, me)
+        [fetched] = worker.fetch("default", 1, me)
+
+        accepted = worker.ack([ack(fetched), ack(taken, taken=taken), ack(fetched._replace(id=10**9))])
+
+        assert accepted == {taken.id, fetched.id}
+        assert engine.get(taken.id).state == engine.get(fetched.id).state == JobState.COMPLETED
 
 
 class TestAck:
@@ -666,6 +853,136 @@ class TestRetry:
         assert engine.get(id).state == "completed"
 
 
+def finish(engine, worker, me, count=1, state=JobState.COMPLETED, at=NOW, queue="default", task="tests.task"):
+    """Jobs that finished at this time."""
+    engine.insert([NewJob(task, queue=queue) for _ in range(count)], now=at)
+    jobs = worker.fetch(queue, count, me, now=at)
+    worker.ack([ack(job, state) for job in jobs], now=at)
+    return ids(jobs)
+
+
+def prune(worker, *rules, limit=1000, **options):
+    """A whole pass."""
+    place, count = None, 0
+    for _ in range(1000):
+        pruned = worker.prune(rules, place=place, limit=limit, now=NOW, **options)
+        count, place = count + pruned.count, pruned.place
+        if place is None:
+            return count
+    raise AssertionError("a pass without an end")
+
+
+class TestPrune:
+    def test_what_is_older_than_its_rule_goes_and_the_rest_stays(self, engine, worker, me):
+        old = finish(engine, worker, me, 2, at=NOW - 61 * SECOND)
+        new = finish(engine, worker, me, 2, at=NOW - 59 * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, timedelta(minutes=1))) == 2
+
+        assert [engine.get(id) for id in old] == [None, None]
+        assert None not in [engine.get(id) for id in new]
+
+    def test_without_a_rule_nothing_goes(self, engine, worker, me):
+        [id] = finish(engine, worker, me, state=JobState.DISCARDED, at=NOW - 3600 * SECOND)
+
+        assert prune(worker) == prune(worker, PruneRule(JobState.COMPLETED, SECOND)) == 0
+
+        assert engine.get(id) is not None
+
+    def test_a_rule_without_a_limit_keeps_for_ever(self, engine, worker, me):
+        finish(engine, worker, me, at=NOW - 3600 * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED)) == 0
+
+    def test_an_age_of_zero_deletes_all_that_has_finished(self, engine, worker, me):
+        finish(engine, worker, me, 3, at=NOW - SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, timedelta(0))) == 3
+
+    def test_live_jobs_stay_however_old(self, engine, worker, me):
+        insert(engine, 2, now=NOW - 3600 * SECOND)
+        worker.fetch("default", 1, me)
+
+        assert prune(worker, *(PruneRule(s, timedelta(0)) for s in (JobState.COMPLETED, JobState.DISCARDED))) == 0
+
+    def test_the_rule_of_the_task_goes_before_that_of_the_queue_and_that_before_the_general_one(
+        self, engine, worker, me
+    ):
+        at = NOW - 3600 * SECOND
+        [plain] = finish(engine, worker, me, at=at)
+        [mail] = finish(engine, worker, me, at=at, queue="mail")
+        [special] = finish(engine, worker, me, at=at, queue="mail", task="tests.special")
+        rules = [
+            PruneRule(JobState.COMPLETED, SECOND),
+            PruneRule(JobState.COMPLETED, None, queue="mail"),
+            PruneRule(JobState.COMPLETED, SECOND, task="tests.special"),
+        ]
+
+        assert prune(worker, *rules) == 2
+
+        assert [id for id in (plain, mail, special) if engine.get(id)] == [mail]
+
+    def test_by_count_the_newest_stay(self, engine, worker, me):
+        every = [finish(engine, worker, me, at=NOW - n * SECOND)[0] for n in range(10)]
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=3)) == 7
+
+        assert [id for id in every if engine.get(id)] == every[:3]
+
+    def test_a_count_of_zero_keeps_none_and_one_that_is_not_reached_keeps_all(self, engine, worker, me):
+        finish(engine, worker, me, 3, at=NOW - SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=3)) == 0
+        assert prune(worker, PruneRule(JobState.COMPLETED, max_count=0)) == 3
+
+    def test_each_rule_counts_its_own_jobs(self, engine, worker, me):
+        for n in range(1, 4):
+            finish(engine, worker, me, at=NOW - n * SECOND)
+            finish(engine, worker, me, at=NOW - n * SECOND, queue="mail")
+            finish(engine, worker, me, at=NOW - n * SECOND, queue="mail", task="tests.special")
+        rules = [
+            PruneRule(JobState.COMPLETED, max_count=2),
+            PruneRule(JobState.COMPLETED, max_count=1, queue="mail"),
+            PruneRule(JobState.COMPLETED, max_count=3, task="tests.special"),
+        ]
+
+        assert prune(worker, *rules) == 1 + 2 + 0
+
+    def test_age_and_count_together_let_go_what_either_lets_go(self, engine, worker, me):
+        for n in range(1, 11):
+            finish(engine, worker, me, at=NOW - n * SECOND)
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, 9.5 * SECOND, max_count=9)) == 1
+        assert prune(worker, PruneRule(JobState.COMPLETED, 3.5 * SECOND, max_count=9)) == 6
+        assert prune(worker, PruneRule(JobState.COMPLETED, 3.5 * SECOND, max_count=1)) == 2
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+    def test_a_pass_in_steps_of_any_size_sees_every_job_once(self, engine, worker, me, limit):
+        at = NOW - 3600 * SECOND
+        kept = finish(engine, worker, me, 5, at=at, queue="kept")  # many that finished at the same moment
+        finish(engine, worker, me, 5, at=at)
+        finish(engine, worker, me, 3, at=at + SECOND)
+        rules = [PruneRule(JobState.COMPLETED, SECOND), PruneRule(JobState.COMPLETED, queue="kept")]
+
+        assert prune(worker, *rules, limit=limit) == 8
+
+        assert None not in [engine.get(id) for id in kept]
+
+    def test_a_dry_run_counts_and_deletes_nothing(self, engine, worker, me):
+        every = finish(engine, worker, me, 4, at=NOW - 3600 * SECOND)
+        rule = PruneRule(JobState.COMPLETED, SECOND)
+
+        assert prune(worker, rule, limit=3, is_dry_run=True) == 4
+
+        assert None not in [engine.get(id) for id in every]
+
+    def test_only_the_asked_queue_is_pruned(self, engine, worker, me):
+        finish(engine, worker, me, 2, at=NOW - 3600 * SECOND)
+        finish(engine, worker, me, 3, at=NOW - 3600 * SECOND, queue="mail")
+
+        assert prune(worker, PruneRule(JobState.COMPLETED, SECOND), queue="mail") == 3
+
+
 class TestRescue:
     def test_what_ran_spends_its_attempt_and_says_why(self, engine, worker, me):
         id = insert_one(engine)
@@ -681,6 +998,30 @@ class TestRescue:
         assert error["exception"] == "djqueue.exceptions.WorkerLost"
         assert (error["attempt"], UUID(error["worker"])) == (1, me)
         assert datetime.fromisoformat(error["at"]) == NOW + SECOND
+
+    def test_a_living_worker_takes_back_what_it_does_not_know_of(self, engine, worker, me):
+        insert(engine, 3)
+        a, b, c = worker.fetch("default", 3, me)
+
+        rescued = worker.rescue([me], ran={}, kept={a.id: a.claim, c.id: c.claim})
+
+        assert rescued == Rescued(1, 0, ["default"])
+        assert [(engine.get(job.id).state, engine.get(job.id).attempt) for job in (a, b, c)] == [
+            ("executing", 1),
+            ("available", 0),
+            ("executing", 1),
+        ]
+
+    def test_an_older_claim_of_a_kept_job_is_not_the_one_that_is_kept(self, engine, worker, me):
+        insert_one(engine)
+        first = fetch_one(worker, me)
+        worker.rescue([me])
+        again = fetch_one(worker, me)
+
+        rescued = worker.rescue([me], ran={}, kept={first.id: first.claim})
+
+        assert rescued.requeued == 1
+        assert engine.get(again.id).state == "available"
 
     def test_what_was_only_claimed_goes_back_unspent(self, engine, worker, me):
         insert(engine, 3)

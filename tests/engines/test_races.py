@@ -89,7 +89,8 @@ def ack_params(job) -> dict[str, object]:
 
 
 def rescue_params(worker) -> dict[str, object]:
-    return {"workers": [worker], "ran_id": None, "ran_claim": None, "reason": "", "limit": 100, "now": None}
+    nobody: dict[str, object] = {"ran_id": None, "ran_claim": None, "kept_id": [], "kept_claim": []}
+    return {"workers": [worker], **nobody, "reason": "", "limit": 100, "now": None}
 
 
 class TestAckAgainstRescue:

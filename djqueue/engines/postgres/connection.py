@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -9,6 +11,8 @@ from django.db import connections
 from psycopg.rows import TupleRow
 
 from djqueue.exceptions import EngineUnavailable
+
+STATEMENT_TIMEOUT_SECONDS = 30.0
 
 _NETWORK_DEFAULTS: dict[str, Any] = {
     # A network that swallows packets must not hang a worker for ever: without these the kernel waits for hours.
@@ -20,26 +24,64 @@ _NETWORK_DEFAULTS: dict[str, Any] = {
 }
 
 
-def connect(alias: str, role: str) -> psycopg.Connection[TupleRow]:
+class Connection(psycopg.Connection[TupleRow]):
+    """Hangs up when an answer does not come.
+
+    The server ends a statement that takes too long and says so. A proxy, a firewall or a load balancer that has
+    forgotten the connection but still acknowledges every packet says nothing for ever, and no keepalive notices.
+    psycopg looks up from its wait ten times a second anyway; all that is added is a look at the clock.
+    """
+
+    patience_seconds = STATEMENT_TIMEOUT_SECONDS * 4 / 3
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(self._watch(gen), *args, **kwargs)
+
+    def _watch(self, gen: Any) -> Generator[Any, Any, Any]:
+        deadline = time.monotonic() + self.patience_seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > deadline:
+                    # Closed before anybody sends a ROLLBACK after the statement, and waits for an answer once more.
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer within {self.patience_seconds:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
+def connect(
+    alias: str, role: str, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+) -> psycopg.Connection[TupleRow]:
     """Open a connection with the parameters of a Django alias; ``role`` shows in ``application_name``.
+
+    The server ends a statement after the timeout. When it has said nothing a third later, the connection is given up.
 
     Raise ``EngineUnavailable`` when the database cannot be reached.
     """
     params = _params(alias)
-    params.setdefault("application_name", f"djqueue {role}")
+    params.setdefault("application_name", application_name(role))
     try:
-        connection: psycopg.Connection[TupleRow] = psycopg.Connection.connect(**params, autocommit=True)
+        connection = Connection.connect(**params, autocommit=True)
+        connection.patience_seconds = statement_timeout_seconds * 4 / 3
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
         # SKIP LOCKED raises serialization errors, and a statement timeout would stop maintenance for ever.
         connection.execute(
             "SELECT set_config('TimeZone', 'UTC', false), set_config('default_transaction_isolation', 'read committed', false),"
-            " set_config('statement_timeout', '60000', false), set_config('lock_timeout', '0', false),"
+            " set_config('statement_timeout', %s, false), set_config('lock_timeout', '0', false),"
             # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
-            " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false)"
+            " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false)",
+            [str(int(statement_timeout_seconds * 1000))],
         )
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
     return connection
+
+
+def application_name(role: str) -> str:
+    return f"djqueue {role}"
 
 
 def _params(alias: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import selectors
 import time
 from collections.abc import Collection
@@ -26,6 +27,10 @@ logger = logging.getLogger("djqueue.listener")
 _MARK_TRIES = 100
 """Each fails only if somebody asks at that very moment. Should all fail, jobs are flowing, and the poll finds them."""
 _RECONNECT_SECONDS = 1.0
+_STATEMENT_TIMEOUT_SECONDS = 6.0
+"""None of its statements does any work, and the producer waits for them."""
+_QUIET_SECONDS = 30.0
+"""After so long without a word from the server the listener asks whether it is still there."""
 
 
 class PostgresListener:
@@ -36,8 +41,11 @@ class PostgresListener:
         self._listen = listen
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._connect_after = 0.0
+        self._heard = 0.0
+        """When the server last said something."""
         self._marked: set[str] = set()
         self._woken: set[str] = set()
+        self._is_releasing = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -50,25 +58,42 @@ class PostgresListener:
 
     def mark(self, queues: Collection[str]) -> None:
         """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
-        if (connection := self._connected()) is None:
-            return
-        missing = set(queues) - self._marked
-        try:
-            for _ in range(_MARK_TRIES):
-                if not missing:
-                    return
-                rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
-                self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
-                missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
-        except psycopg.Error as error:
-            self._lose(error)
+        # Twice: a session that has ended meanwhile is noticed only when it is used.
+        for _ in range(2):
+            if (connection := self._connected()) is None:
+                return
+            try:
+                self._finish_release()
+                if time.monotonic() - self._heard > _QUIET_SECONDS:
+                    connection.execute("SELECT 1")
+                    self._heard = time.monotonic()
+                self._mark(connection, set(queues) - self._marked)
+                return
+            except psycopg.Error as error:
+                self._lose(error)
+
+    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> None:
+        for _ in range(_MARK_TRIES):
+            if not missing:
+                return
+            rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+            self._heard = time.monotonic()
+            self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
+            missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
 
     def unmark(self) -> None:
-        """Say that nobody sleeps here any more."""
+        """Say that nobody sleeps here any more.
+
+        Sent without waiting for the answer: the fetch that follows need not wait for it, and a mark that lives a
+        moment longer costs a notification that nobody needed.
+        """
         if self._marked and self._connection is not None:
             self._marked.clear()
             try:
-                self._connection.execute(sql("unmark"))
+                self._finish_release()
+                self._connection.pgconn.send_query(sql("unmark").encode())
+                self._connection.pgconn.flush()
+                self._is_releasing = True
             except psycopg.Error as error:
                 self._lose(error)
 
@@ -86,6 +111,7 @@ class PostgresListener:
         if connection is not None and ready - {self._reader}:
             try:
                 connection.pgconn.consume_input()
+                self._finish_release(wait=False)
                 self._take(connection)
             except psycopg.OperationalError as error:
                 self._lose(error)
@@ -113,13 +139,20 @@ class PostgresListener:
     def _connected(self) -> psycopg.Connection[TupleRow] | None:
         if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
             try:
-                connection = connect(self._alias, "listener")
+                connection = connect(self._alias, "listener", _STATEMENT_TIMEOUT_SECONDS)
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
+                if row[1] != connection.info.backend_pid:
+                    # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
+                    self._listen = False
+                    connection.close()
+                    logger.warning("There is a pooler before the database: LISTEN cannot be used, jobs are polled for.")
+                    return None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
                 # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
                 connection.add_notify_handler(lambda notify: self._woken.add(notify.payload))
                 self._connection = connection
+                self._heard = time.monotonic()
             except (EngineUnavailable, psycopg.Error) as error:
                 self._lose(error)
         return self._connection
@@ -127,10 +160,25 @@ class PostgresListener:
     def _lose(self, error: Exception) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
         self._marked.clear()
-        self._connect_after = time.monotonic() + _RECONNECT_SECONDS
+        self._is_releasing = False
+        # At once after a loss, with a pause after a failure to connect.
+        self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _finish_release(self, *, wait: bool = True) -> None:
+        """Take the answer to the statement that ``unmark`` has sent."""
+        connection = self._connection
+        while self._is_releasing and connection is not None:
+            if not connection.pgconn.is_busy():
+                self._is_releasing = connection.pgconn.get_result() is not None
+            elif not wait:
+                return
+            elif select.select([connection.pgconn.socket], [], [], _STATEMENT_TIMEOUT_SECONDS)[0]:
+                connection.pgconn.consume_input()
+            else:
+                raise psycopg.OperationalError(f"no answer within {_STATEMENT_TIMEOUT_SECONDS:g} seconds")
 
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():

@@ -1,8 +1,10 @@
-"""Wake sleeping workers after the caller's commit: once per transaction, alias and queue."""
+"""Wake sleeping workers, and the stager, after the caller's commit: once per transaction, alias and queue."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterable
 from typing import cast
 
@@ -10,6 +12,8 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
+from djqueue.records import InsertedJob, NewJob
 
 logger = logging.getLogger("djqueue.wake")
 
@@ -17,36 +21,70 @@ logger = logging.getLogger("djqueue.wake")
 class Wake:
     """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""
 
-    def __init__(self, connection: BaseDatabaseWrapper, queues: Iterable[str], statement: str = "wake") -> None:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
-        self.statement = statement
-        self.queues = set(queues)
+        self.queues: set[str] = set()
+        self.due_at = math.inf
+        """When the first of the jobs that wait is due, by this process's monotonic clock."""
 
-    def __call__(self) -> None:
+    def add(self, queues: Iterable[str], due_in: float) -> None:
+        self.queues.update(queues)
+        self.due_at = min(self.due_at, time.monotonic() + due_in)
+
+    def __call__(self, statement: str = "wake") -> None:
+        # Asked only now, because a transaction may have lasted: what was due in an hour may be due at once.
+        if self.due_at - time.monotonic() <= SOON_SECONDS:
+            self.queues.add(STAGE)
+        if not self.queues:
+            return
         # The jobs are stored. An error here would make the caller enqueue them twice, and the poll finds them anyway.
         try:
             with self.connection.cursor() as cursor:
-                cursor.execute(sql(self.statement), {"queues": sorted(self.queues)})
+                cursor.execute(sql(statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
             logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
 
 
-def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str]) -> None:
-    """Wake whoever sleeps on these queues as soon as the caller's work is visible to them."""
+def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *, due_in: float = math.inf) -> None:
+    """Wake whoever sleeps on these queues as soon as the caller's work is visible to them.
+
+    ``due_in``: seconds until the first of the jobs that wait is due; the stager is woken if it might sleep too long.
+    """
     if not connection.in_atomic_block:
-        if connection.get_autocommit():
-            Wake(connection, queues)()
-        else:
-            # In manual transaction management nobody tells us of the commit. Asking now would come too early, and the
-            # asker's lock would stay until the end of the transaction, in the way of who wants to mark its sleep.
-            Wake(connection, queues, "notify")()
+        wake = Wake(connection)
+        wake.add(queues, due_in)
+        # In manual transaction management nobody tells us of the commit. Asking now would come too early, and the
+        # asker's lock would stay until the end of the transaction, in the way of who wants to mark its sleep.
+        wake("wake" if connection.get_autocommit() else "notify")
     elif (pending := _pending(connection)) is not None:
         # Perhaps registered outside a savepoint that is rolled back later: then it wakes somebody for nothing.
-        pending.queues.update(queues)
+        pending.add(queues, due_in)
     else:
-        wake = Wake(connection, queues)
+        wake = Wake(connection)
+        wake.add(queues, due_in)
         transaction.on_commit(wake, using=connection.alias, robust=True)
         connection._djqueue_wake = (wake, len(connection.run_on_commit) - 1)  # type: ignore[attr-defined]
+
+
+def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob) -> None:
+    """Wake whoever a new job concerns: a worker, the stager, or nobody."""
+    due_in = seconds_until_due(new, inserted)
+    if inserted.state == "available" or due_in < math.inf:
+        wake_after_commit(connection, {new.queue} if inserted.state == "available" else (), due_in=due_in)
+
+
+def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = False) -> float:
+    """Return the seconds until a job is due that waits for the stager; infinity for one that does not.
+
+    ``is_rescheduled``: a duplicate has moved its holder's time.
+    """
+    if job.state != "scheduled" or (job.was_duplicate and not is_rescheduled):
+        return math.inf
+    if new.scheduled_at is None:
+        return new.delay.total_seconds() if new.delay is not None else 0.0
+    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
+        return 0.0  # not comparable; to ask for nothing is cheap
+    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _pending(connection: BaseDatabaseWrapper) -> Wake | None:

@@ -48,6 +48,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--drain", action="store_true", help="Exit as soon as nothing is left that could run now.")
         parser.add_argument(
+            "--no-cron", action="store_true", help="Leave the crontab to other workers or to manage.py runcron."
+        )
+        parser.add_argument(
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
@@ -77,6 +80,9 @@ class Command(BaseCommand):
             lanes=lanes,
             processes=options["processes"],
             drain=options["drain"],
+            # A drain runs what is there; when it is over must not hang on what the crontab adds.
+            cron=not (options["no_cron"] or options["drain"]),
+            database=settings.database,
             max_jobs=options["max_jobs"],
             max_rss_mebibytes=options["max_rss"],
             max_age_seconds=options["max_age"],

@@ -2,7 +2,7 @@
 -- Params: one array per column, all of the same length: id, claim, state, started_ago and finished_ago (seconds back
 -- from this write; started_ago null: the function never began), result, error (both may be null), is_spent;
 -- now timestamptz (null: the database's clock).
--- Returns: the ids that were accepted. A job that is no longer executing under this claim is left alone: it was
+-- Returns: id and unique_key of those that were accepted. A job that is no longer executing under this claim is left alone: it was
 -- rescued or handed back, and belongs to somebody else.
 -- One statement, so that a reader sees the job in exactly one of the tables.
 WITH outcome AS MATERIALIZED (
@@ -33,4 +33,4 @@ SELECT
     CASE WHEN outcome_error IS NULL THEN errors ELSE errors || outcome_error END,
     outcome_result, meta, unique_key, cancel_request
 FROM done
-RETURNING id
+RETURNING id, unique_key

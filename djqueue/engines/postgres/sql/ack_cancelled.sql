@@ -1,5 +1,6 @@
 -- Cancel jobs whose outcome would let them run again, although somebody has asked for their cancellation.
--- Params: as those of ack_requeue.sql, which passes over these jobs. Returns: the ids that were accepted; see ack.sql about the claim.
+-- Params: as those of ack_requeue.sql, which passes over these jobs. Returns: id and unique_key of those that were
+-- accepted; see ack.sql about the claim.
 -- A statement of its own, after that one: a request that was committed while that one waited for the row is in this
 -- one's snapshot, and a request is never withdrawn while its job executes. So one of the two takes every outcome that is not stale.
 WITH outcome AS MATERIALIZED (
@@ -32,4 +33,4 @@ SELECT
     ),
     NULL, meta, unique_key, cancel_request
 FROM done
-RETURNING id
+RETURNING id, unique_key

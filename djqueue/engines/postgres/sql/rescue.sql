@@ -1,5 +1,6 @@
 -- Take jobs back from dead workers.
 -- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, all of it);
+-- kept_id and kept_claim bigint[] of the same length: claims to leave alone;
 -- reason text, limit int, now timestamptz (null: the database's clock).
 -- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled.
 -- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job
@@ -18,7 +19,9 @@ locked AS MATERIALIZED (
         %(ran_id)s::bigint[] IS NULL
         OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
     FROM djqueue_job
-    WHERE attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+    WHERE
+        attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+        AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
     ORDER BY id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED

@@ -4,6 +4,7 @@
 -- Only what was inserted is deleted; the other order loses the job when the insert meets a conflict. One statement, so
 -- that a reader sees the job in exactly one of the tables. Locked in the order of their ids, inserted in that of their keys, as
 -- in insert.sql.
+-- A follow-up that was cancelled while it waited competes for the key that it waited for.
 -- The claim goes along and is not lowered. Attempts go on counting, with room for at least one more; a start or expiry
 -- time, a result and a cancel request belonged to the life that is over.
 WITH clock AS MATERIALIZED (
@@ -23,7 +24,8 @@ inserted AS (
     )
     SELECT
         id, 'available', queue, task, args, kwargs, priority, attempt, GREATEST(max_attempts, attempt + 1), claim, attempted_by,
-        attempted_at, inserted_at, (SELECT at FROM clock), NULL, NULL, started_at, NULL, errors, NULL, meta, unique_key, NULL
+        attempted_at, inserted_at, (SELECT at FROM clock), NULL, NULL, started_at, NULL, errors, NULL, meta,
+        CASE WHEN unique_key LIKE '%%:next' THEN left(unique_key, -5) ELSE unique_key END, NULL
     FROM finished
     ORDER BY unique_key, id
     ON CONFLICT DO NOTHING

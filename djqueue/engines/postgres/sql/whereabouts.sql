@@ -7,5 +7,7 @@ WHERE id = ANY(%(ids)s::bigint[])
 UNION ALL
 SELECT finished.id, finished.state, live.id AS held_by
 FROM djqueue_finishedjob AS finished
-LEFT JOIN djqueue_job AS live ON live.unique_key = finished.unique_key
+LEFT JOIN djqueue_job AS live ON live.unique_key = CASE
+    WHEN finished.unique_key LIKE '%%:next' THEN left(finished.unique_key, -5) ELSE finished.unique_key
+END
 WHERE finished.id = ANY(%(ids)s::bigint[])

@@ -1,0 +1,381 @@
+"""The crontab: to look at, and for whoever may, to change.
+
+Everything goes through ``djqueue.crontab``, as the command does, so the form can store nothing that could not run: the
+task is chosen from those that are registered, and expression and arguments are tried. Pausing, resuming and running now
+have permissions of their own, and are logged as changes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from djqueue import crontab, registry
+from djqueue.admin.base import ModelAdmin, backends, database, may_view, page_url
+from djqueue.admin.detail import job_url
+from djqueue.admin.words import NOTHING, ago, badge, duration, exact
+from djqueue.cron.entry import CronDefinition, CronTick
+from djqueue.cron.schedule import InvalidSchedule, Schedule
+from djqueue.exceptions import DjqueueError, InvalidCron, UnknownCron
+from djqueue.models import CronEntry, FinishedJob, Job
+
+HISTORY = 50
+STATES = {
+    "active": ("alive", _("active")),
+    "paused": ("paused", _("paused")),
+    "finished": ("completed", _("finished")),
+    "disabled": ("cancelled", _("no longer in the code")),
+}
+
+if TYPE_CHECKING:
+    _Form = forms.ModelForm[CronEntry]
+else:
+    _Form = forms.ModelForm
+
+
+class CronEntryForm(_Form):
+    args = forms.JSONField(label=_("arguments"), required=False, initial=list, help_text=_('A list: [1, "two"].'))
+    kwargs = forms.JSONField(
+        label=_("keyword arguments"), required=False, initial=dict, help_text=_('An object: {"days": 7}.')
+    )
+    task = forms.ChoiceField(label=_("task"), choices=())
+    timezone = forms.ChoiceField(label=_("time zone"), choices=())
+
+    class Meta:
+        model = CronEntry
+        fields = ["name", *crontab.FIELDS]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "task" in self.fields:
+            self._choose("task", _task_names(), self.instance.task)
+            self._choose("timezone", sorted({"UTC", *available_timezones()}), self.instance.timezone)
+
+    def _choose(self, field: str, names: list[str], stored: str) -> None:
+        # What is stored stays a choice, or the form could not be saved at all. Whether it can run is asked below.
+        choices = sorted({*names, stored} - {""})
+        self.fields[field].choices = [(name, name) for name in choices]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        for name, empty in (("args", []), ("kwargs", {})):
+            if name in values and values[name] is None:
+                values[name] = empty
+        if not self.errors and "task" in self.fields:
+            definition = CronDefinition(**{name: values[name] for name in crontab.FIELDS})
+            try:
+                crontab.check(values.get("name") or self.instance.name, definition, backend=_backend())
+            except InvalidCron as error:
+                self.add_error(None, str(error))
+        return values
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the history, in words."""
+
+    time: str
+    badge: str
+    reason: str
+    lateness: str
+    job: str
+    url: str
+
+
+@admin.register(CronEntry)
+class CronEntryAdmin(ModelAdmin[CronEntry]):
+    form = CronEntryForm
+    change_form_template = "admin/djqueue/cron_entry.html"
+    list_display = ["name", "schedule", "task", "state", "next_time", "last_time", "runs", "source"]
+    search_fields = ["name", "task"]
+    ordering = ["name"]
+    list_per_page = 200
+    sortable_by = ()
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    actions = ["pause_selected", "resume_selected", "run_selected", "delete_selected"]
+    fieldsets = [
+        (None, {"fields": ["name", "task", "args", "kwargs"]}),
+        (_("When"), {"fields": ["expression", "timezone", "start_at", "end_at", "max_runs", "jitter_seconds"]}),
+        (_("How"), {"fields": ["overlap", "misfire", "misfire_window_seconds", "queue", "priority"]}),
+    ]
+
+    class Media:
+        css = {"all": ["djqueue/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CronEntry]:
+        return super().get_queryset(request).using(database(self.model)).annotate(as_of=Now())
+
+    def get_readonly_fields(self, request: HttpRequest, obj: CronEntry | None = None) -> list[str]:
+        # The name is what the code and the command know it by.
+        return [] if obj is None else ["name"]
+
+    # Who may
+
+    def has_view_permission(self, request: HttpRequest, obj: CronEntry | None = None) -> bool:
+        return may_view(request, CronEntry) or self.has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: CronEntry | None = None) -> bool:
+        is_in_code = obj is not None and obj.code is not None and obj.disabled_at is None
+        return not is_in_code and super().has_delete_permission(request, obj)
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("djqueue.pause_cronentry"))
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("djqueue.run_cronentry"))
+
+    # The list
+
+    @admin.display(description=_("schedule"))
+    def schedule(self, entry: CronEntry) -> str:
+        return format_html('<code>{}</code> <span class="djq-gap">{}</span>', entry.expression, entry.timezone)
+
+    @admin.display(description=_("state"))
+    def state(self, entry: CronEntry) -> str:
+        kind, label = STATES[_state(entry)]
+        note = ""
+        if drift := _drift(entry):
+            note = gettext("differs from the code: %(fields)s") % {"fields": ", ".join(drift)}
+        elif entry.paused_at is not None:
+            note = f"{entry.paused_by} {entry.pause_reason}".strip()
+        elif problem := _problem(entry):
+            kind, note = "dead", problem
+        return format_html('{} <span class="djq-gap">{}</span>', badge(kind, label), note)
+
+    @admin.display(description=_("next"))
+    def next_time(self, entry: CronEntry) -> str:
+        if _state(entry) != "active" or entry.next_at is None:
+            return NOTHING
+        as_of: datetime = entry.as_of  # type: ignore[attr-defined]
+        if entry.next_at < as_of:
+            return gettext("due for %(duration)s") % {"duration": duration(as_of - entry.next_at)}
+        words = gettext("in %(duration)s") % {"duration": duration(entry.next_at - as_of)}
+        return format_html(
+            '<time datetime="{}" title="{}">{}</time>', entry.next_at.isoformat(), exact(entry.next_at), words
+        )
+
+    @admin.display(description=_("last"))
+    def last_time(self, entry: CronEntry) -> str:
+        as_of: datetime = entry.as_of  # type: ignore[attr-defined]
+        if entry.last_nominal_at is None:
+            return NOTHING
+        return format_html("{}, {}", ago(entry.last_nominal_at, as_of), entry.last_outcome)
+
+    @admin.display(description=_("source"))
+    def source(self, entry: CronEntry) -> str:
+        return gettext("database") if entry.code is None else gettext("code")
+
+    # Writing
+
+    def save_model(self, request: HttpRequest, obj: CronEntry, form: Any, change: bool) -> None:
+        values = {name: form.cleaned_data[name] for name in crontab.FIELDS if not change or name in form.changed_data}
+        by = _who(request)
+        if change:
+            crontab.change(obj.name, by=by, backend=_backend(), **values)
+        else:
+            task, expression = values.pop("task"), values.pop("expression")
+            obj.pk = crontab.add(obj.name, task, expression, by=by, backend=_backend(), **values).id
+
+    def delete_model(self, request: HttpRequest, obj: CronEntry) -> None:
+        crontab.remove(obj.name, backend=_backend())
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
+        return [str(obj) for obj in objs], {}, set(), []
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return super().changeform_view(
+                request, object_id, form_url, {**self._page(request, object_id), **(extra_context or {})}
+            )
+        except InvalidCron as error:
+            # Somebody else was faster than the form.
+            self.message_user(request, str(error), messages.ERROR)
+            return HttpResponseRedirect(request.path)
+
+    def _page(self, request: HttpRequest, object_id: str | None) -> dict[str, Any]:
+        row = None if object_id is None else self.get_object(request, object_id)
+        if row is None or not self.has_view_permission(request, row):
+            return {}
+        try:
+            entry = crontab.get(row.name, backend=_backend())
+        except UnknownCron:  # removed this very moment
+            return {}
+        buttons = []
+        if self.has_pause_permission(request):
+            buttons.append(("resume", gettext("Resume")) if row.paused_at else ("pause", gettext("Pause")))
+        if self.has_run_permission(request):
+            buttons.append(("run-now", gettext("Run now")))
+        if entry.drift and self.has_change_permission(request, row):
+            buttons.append(("reset", gettext("Set back to the code")))
+        return {
+            "cron_state": self.state(row),
+            "cron_buttons": buttons,
+            "cron_drift": [
+                (name, repr(getattr(entry.definition, name)), repr(getattr(entry.code, name))) for name in entry.drift
+            ],
+            "cron_next": [_exact_in(at, row.timezone) for at in crontab.next_times(entry, 5)]
+            if entry.state == "active"
+            else [],
+            "cron_history": [
+                self._line(request, tick, row.timezone)
+                for tick in crontab.history(row.name, HISTORY, backend=_backend())
+            ],
+        }
+
+    def _line(self, request: HttpRequest, tick: CronTick, zone: str) -> Line:
+        reason = tick.reason
+        if tick.missed_from is not None:
+            reason = f"{reason} {gettext('missed from')} {_exact_in(tick.missed_from, zone)}".strip()
+        if tick.nominal_at is None:
+            when = gettext("by hand, by %(who)s") % {"who": tick.by or "?"}
+        else:
+            when = _exact_in(tick.nominal_at, zone)
+        may_look = tick.job_id is not None and may_view(request, Job) and may_view(request, FinishedJob)
+        return Line(
+            time=when,
+            badge=badge("completed" if tick.outcome == "enqueued" else "retryable", tick.outcome),
+            reason=reason,
+            lateness=exact(tick.at) if tick.nominal_at is None else duration(tick.at - tick.nominal_at),
+            job="" if tick.job_id is None else f"#{tick.job_id}",
+            url=job_url(tick.job_id) if may_look and tick.job_id is not None else "",
+        )
+
+    # Acting
+
+    @admin.action(permissions=["nobody"])
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
+        """Take the place of Django's own: what the code has cannot be deleted, and that would not ask for each."""
+        raise PermissionDenied
+
+    def has_nobody_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    @admin.action(description=_("Pause"), permissions=["pause"])
+    def pause_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
+        self._act(request, list(queryset), "pause")
+
+    @admin.action(description=_("Resume"), permissions=["pause"])
+    def resume_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
+        self._act(request, list(queryset), "resume")
+
+    @admin.action(description=_("Run now"), permissions=["run"])
+    def run_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
+        self._act(request, list(queryset), "run-now")
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
+        view = self.admin_site.admin_view(self.act_view)
+        return [path("<path:object_id>/act/<slug:verb>/", view, name=name), *super().get_urls()]
+
+    def act_view(self, request: HttpRequest, object_id: str, verb: str) -> HttpResponse:
+        """Do one thing to one entry; POST only."""
+        row = self.get_object(request, object_id)
+        if request.method != "POST" or row is None or not self._may(request, verb, row):
+            raise PermissionDenied
+        self._act(request, [row], verb, request.POST.get("reason", ""))
+        return HttpResponseRedirect(page_url(self.admin_site, CronEntry, row.pk))
+
+    def _may(self, request: HttpRequest, verb: str, row: CronEntry) -> bool:
+        if verb in ("pause", "resume"):
+            return self.has_pause_permission(request)
+        if verb == "run-now":
+            return self.has_run_permission(request)
+        return verb == "reset" and self.has_change_permission(request, row)
+
+    def _act(self, request: HttpRequest, rows: list[CronEntry], verb: str, reason: str = "") -> None:
+        done = 0
+        acts: dict[str, Callable[..., Any]] = {
+            "pause": lambda name, **kwargs: crontab.pause(name, reason, **kwargs),
+            "resume": crontab.resume,
+            "run-now": crontab.run_now,
+            "reset": crontab.reset,
+        }
+        for row in rows:
+            try:
+                answer = acts[verb](row.name, by=_who(request), backend=_backend())
+            except DjqueueError as error:
+                self.message_user(request, str(error), messages.ERROR)
+                continue
+            if verb == "run-now" and answer.job_id is None:
+                text = gettext("%(name)s was not enqueued: %(reason)s.") % {"name": row.name, "reason": answer.reason}
+                self.message_user(request, text, messages.WARNING)
+                continue
+            self.log_change(request, row, f"{verb} {reason}".strip())
+            done += 1
+        if done:
+            words = ngettext("%(verb)s: %(count)d entry.", "%(verb)s: %(count)d entries.", done)
+            self.message_user(request, words % {"verb": verb, "count": done}, messages.SUCCESS)
+
+
+def _state(entry: CronEntry) -> str:
+    if entry.disabled_at is not None:
+        return "disabled"
+    if entry.paused_at is not None:
+        return "paused"
+    return "active" if entry.finished_at is None else "finished"
+
+
+def _drift(entry: CronEntry) -> list[str]:
+    if not isinstance(entry.code, dict):
+        return []
+    try:
+        code = CronDefinition.from_json(entry.code)
+        return CronDefinition(**{name: getattr(entry, name) for name in crontab.FIELDS}).differences(code)
+    except (TypeError, ValueError):
+        return []
+
+
+def _problem(entry: CronEntry) -> str:
+    try:
+        Schedule(entry.expression, entry.timezone)
+    except InvalidSchedule as error:
+        return str(error)
+    return ""
+
+
+def _task_names() -> list[str]:
+    registry.autodiscover_once()
+    backend = _backend()
+    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, backend))
+
+
+def _backend() -> str:
+    """Name the backend whose jobs, and so whose crontab, the admin shows."""
+    shown = database(CronEntry)
+    names = [backend.alias for backend, settings in backends() if settings.database == shown]
+    return names[0] if names else next((backend.alias for backend, _ in backends()), "default")
+
+
+def _who(request: HttpRequest) -> str:
+    return request.user.get_username()
+
+
+def _exact_in(at: datetime, zone: str) -> str:
+    """Write a time as a clock of the entry's zone shows it."""
+    try:
+        local = at.astimezone(ZoneInfo(zone))
+    except (LookupError, ValueError, OSError):
+        local = at
+    return f"{local:%Y-%m-%d %H:%M:%S %Z}"

@@ -1,0 +1,111 @@
+"""Pause and resume queues. A page asks, and takes a reason; the same request with a confirmation does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from djqueue import conf
+from djqueue.admin.base import engine, list_url
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.models import Queue
+
+if TYPE_CHECKING:
+    from djqueue.admin.queues import QueueAdmin
+
+TITLES = {"pause": _("Pause queue %(queue)s"), "resume": _("Resume queue %(queue)s")}
+BUTTONS = {"pause": _("Yes, pause"), "resume": _("Yes, resume")}
+
+
+def may(request: HttpRequest) -> bool:
+    return bool(request.user.has_perm("djqueue.pause_queue"))
+
+
+def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
+    """Ask whether it is meant, or do it; for POST only."""
+    act, name = request.POST.get("act", ""), request.POST.get("queue", "")
+    if not may(request) or act not in TITLES or not conf.QUEUE_NAME.fullmatch(name):
+        raise PermissionDenied
+    if "confirmed" in request.POST:
+        return _do(model_admin, request, act, name)
+    site = model_admin.admin_site
+    title = TITLES[act] % {"queue": name}
+    request.current_app = site.name
+    context = {
+        **site.each_context(request),
+        "title": title,
+        # What Django's template of a form looks at besides the block that ours fills: the way here.
+        "original": title,
+        "add": False,
+        "change": True,
+        "is_popup": False,
+        "has_view_permission": True,
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "act": act,
+        "queue": name,
+        "button": BUTTONS[act],
+        "rules": Queue.objects.using(model_admin.get_queryset(request).db).filter(pk=name).first(),
+        "sentences": _sentences(model_admin, request, act, name),
+        "back": list_url(site, Queue),
+    }
+    return TemplateResponse(request, "admin/djqueue/pause_confirmation.html", context)
+
+
+def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str) -> HttpResponse:
+    reason = request.POST.get("reason", "").strip()
+    words = {"queue": name}
+    if act == "pause":
+        is_done = engine().pause(name, by=request.user.get_username(), reason=reason)
+        said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
+    else:
+        is_done = engine().resume(name)
+        said = gettext("Queue %(queue)s goes on.") if is_done else gettext("Queue %(queue)s was not paused.")
+    if is_done:
+        LogEntry.objects.create(
+            user_id=cast(int, request.user.pk),
+            content_type=ContentType.objects.get_for_model(Queue),
+            object_id=name,
+            object_repr=name,
+            action_flag=CHANGE,
+            change_message=f"Paused. {reason}".strip() if act == "pause" else "Resumed.",
+        )
+    model_admin.message_user(request, said % words, messages.SUCCESS if is_done else messages.WARNING)
+    return HttpResponseRedirect(list_url(model_admin.admin_site, Queue))
+
+
+def _sentences(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str) -> list[str]:
+    alias = model_admin.get_queryset(request).db
+    try:
+        with time_limit(alias, model_admin.count_limit):
+            counts: Any = next((count for count in PostgresEngine(alias).counts() if count.queue == name), None)
+    except ReadTooSlow:
+        return []
+    states = counts.states if counts else {}
+    waiting, running = states.get("available", 0), states.get("executing", 0)
+    words = {"count": f"{waiting:,}"}
+    if act == "resume":
+        return [ngettext("%(count)s job can start at once.", "%(count)s jobs can start at once.", waiting) % words]
+    sentences = [
+        ngettext(
+            "%(count)s job waits now and does not start until you resume the queue; new ones join it.",
+            "%(count)s jobs wait now and do not start until you resume the queue; new ones join them.",
+            waiting,
+        )
+        % words
+    ]
+    if running:
+        sentences.append(
+            ngettext("%(count)s job executes and goes on.", "%(count)s jobs execute and go on.", running)
+            % {"count": f"{running:,}"}
+        )
+    return sentences

@@ -1,0 +1,252 @@
+"""What an entry of the crontab is: as written in code, as defined, as stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple, Self
+
+from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
+
+Misfire = Literal["skip", "latest", "all"]
+Overlap = Literal["allow", "skip", "queue", "cancel_running"]
+MISFIRES: tuple[str, ...] = ("skip", "latest", "all")
+OVERLAPS: tuple[str, ...] = ("allow", "skip", "queue", "cancel_running")
+MAX_NAME = 200
+MAX_WINDOW = timedelta(days=366)
+_MAX_RUNS = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CronDefinition:
+    """What an entry says, without what became of it."""
+
+    task: str
+    expression: str
+    timezone: str = "UTC"
+    args: Sequence[Any] = field(default=(), hash=False)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    queue: str = ""
+    """Empty: the task's."""
+    priority: int | None = None
+    """None: the task's."""
+    misfire: str = "latest"
+    misfire_window_seconds: int = 3600
+    overlap: str = "allow"
+    jitter_seconds: int = 0
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    max_runs: int | None = None
+
+    def problem(self) -> str:
+        """Say what is wrong with it, in one sentence; empty if nothing is. Knows nothing of tasks and queues."""
+        try:
+            schedule = Schedule(self.expression, self.timezone)
+            if not schedule.is_reboot and self.end_at is not None:
+                start = self.start_at or datetime(2000, 1, 1, tzinfo=UTC)
+                if schedule.next_after(start - timedelta(microseconds=1)) > self.end_at:
+                    return f"{self.expression!r} never comes true before the end, {self.end_at}."
+        except InvalidSchedule as error:
+            return str(error)
+        except TypeError:
+            return "start and end are times with a time zone."
+        return self._choice_problem() or self._number_problem()
+
+    def _choice_problem(self) -> str:
+        if self.misfire not in MISFIRES:
+            return f"misfire is one of {', '.join(MISFIRES)}, not {self.misfire!r:.80}."
+        if self.overlap not in OVERLAPS:
+            return f"overlap is one of {', '.join(OVERLAPS)}, not {self.overlap!r:.80}."
+        for name in ("start_at", "end_at"):
+            at = getattr(self, name)
+            if at is not None and (not isinstance(at, datetime) or at.tzinfo is None or not 1970 <= at.year < 9000):
+                return f"{name.removesuffix('_at')} is a time with a time zone, not {at!r:.80}."
+        return ""
+
+    def _number_problem(self) -> str:
+        for name, low, high in (
+            ("misfire_window_seconds", 1, int(MAX_WINDOW.total_seconds())),
+            ("jitter_seconds", 0, 86_400),
+            ("max_runs", 1, _MAX_RUNS),
+            ("priority", -100, 100),
+        ):
+            value = getattr(self, name)
+            if value is None and name in ("max_runs", "priority"):
+                continue
+            if type(value) is not int or not low <= value <= high:
+                return f"{name} is a whole number from {low} to {high}, not {value!r:.80}."
+        return ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("start_at", "end_at"):
+            if values[name] is not None:
+                values[name] = values[name].astimezone(UTC).isoformat()
+        return {**values, "args": list(self.args), "kwargs": dict(self.kwargs)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``as_json`` wrote, today or in another version: unknown words are left out."""
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        for name in ("start_at", "end_at"):
+            if isinstance(known.get(name), str):
+                known[name] = datetime.fromisoformat(known[name])
+        if isinstance(known.get("args"), list):
+            known["args"] = tuple(known["args"])
+        return cls(**known)
+
+    def differences(self, other: CronDefinition) -> list[str]:
+        """Name the fields in which the two differ."""
+        mine, others = self.as_json(), other.as_json()
+        return [name for name in mine if mine[name] != others[name]]
+
+    def merged(self, base: CronDefinition, changed: CronDefinition) -> CronDefinition:
+        """Take over what changed from ``base`` to ``changed``, except where this one had changed already."""
+        mine = set(self.differences(base))
+        changes = {name: getattr(changed, name) for name in changed.differences(base) if name not in mine}
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Cron:
+    """One entry of a task: ``@task(cron=[Cron("0 6 * * mon", args=[1]), Cron("@hourly", name="hourly-report")])``."""
+
+    expression: str
+    args: Sequence[Any] = field(default=(), hash=False, kw_only=True)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False, kw_only=True)
+    name: str = field(default="", kw_only=True)
+    """Empty: the task's path; of several entries of a task, with ``:2``, ``:3`` … behind it."""
+    timezone: str = field(default="", kw_only=True)
+    """Empty: the ``timezone`` of ``@task``, and without it the project's TIME_ZONE."""
+    queue_name: str = field(default="", kw_only=True)
+    priority: int | None = field(default=None, kw_only=True)
+    misfire: Misfire = field(default="latest", kw_only=True)
+    """What runs of the times that passed while no scheduler was there: nothing, the latest, or all in the window."""
+    misfire_window: timedelta = field(default=timedelta(hours=1), kw_only=True)
+    overlap: Overlap = field(default="allow", kw_only=True)
+    """While the previous job of the entry is not finished: run beside it, leave this time out, or wait for its end."""
+    jitter: timedelta = field(default=timedelta(0), kw_only=True)
+    """Each run begins up to this much later, by chance."""
+    start: datetime | None = field(default=None, kw_only=True)
+    end: datetime | None = field(default=None, kw_only=True)
+    max_runs: int | None = field(default=None, kw_only=True)
+
+    def definition(self, task: str, timezone: str) -> CronDefinition:
+        """Return what it says about this task; ``timezone`` is for an entry that names none."""
+        return CronDefinition(
+            task=task,
+            expression=self.expression,
+            timezone=self.timezone or timezone,
+            args=self.args,
+            kwargs=self.kwargs,
+            queue=self.queue_name,
+            priority=self.priority,
+            misfire=self.misfire,
+            misfire_window_seconds=_seconds(self.misfire_window),
+            overlap=self.overlap,
+            jitter_seconds=_seconds(self.jitter),
+            start_at=self.start,
+            end_at=self.end,
+            max_runs=self.max_runs,
+        )
+
+
+def _seconds(span: object) -> Any:
+    return int(span.total_seconds()) if isinstance(span, timedelta) else span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronEntry:
+    """An entry as stored."""
+
+    id: int
+    name: str
+    definition: CronDefinition
+    revision: int
+    """Raised whenever somebody changes the definition, pauses or resumes: a scheduler that read before is told."""
+    code: CronDefinition | None = None
+    """What the code said when it was last read. None: the entry was made in the database."""
+    created_at: datetime
+    created_by: str = ""
+    changed_at: datetime
+    changed_by: str = ""
+    paused_at: datetime | None = None
+    paused_by: str = ""
+    pause_reason: str = ""
+    disabled_at: datetime | None = None
+    """When the code ceased to have it."""
+    finished_at: datetime | None = None
+    """When its last run was, if it has an end or a number of runs."""
+    planned_from: datetime
+    """Before this nothing is due: when it was made, changed or resumed."""
+    next_at: datetime | None = None
+    """The next nominal time, as far as it was planned."""
+    last_nominal_at: datetime | None = None
+    last_outcome: str = ""
+    runs: int = 0
+
+    @property
+    def drift(self) -> list[str]:
+        """Name what somebody changed in the database and the code says otherwise."""
+        return [] if self.code is None else self.definition.differences(self.code)
+
+    @property
+    def is_reboot(self) -> bool:
+        return self.definition.expression.strip().lower() == REBOOT
+
+    @property
+    def state(self) -> str:
+        if self.disabled_at is not None:
+            return "disabled"
+        if self.paused_at is not None:
+            return "paused"
+        return "active" if self.finished_at is None else "finished"
+
+
+class Due(NamedTuple):
+    """What the crontab looks like at a moment of the store's clock."""
+
+    now: datetime
+    entries: Sequence[CronEntry]
+    """Those that are due, or have no next time yet."""
+    next_in: float | None
+    """Seconds until the next one; None: there is none."""
+
+
+class NewTick(NamedTuple):
+    """One nominal time of an entry, to be acted upon once."""
+
+    entry: CronEntry
+    """As it was read: the store takes the tick only if nothing happened to the entry since."""
+    nominal_at: datetime
+    next_at: datetime | None
+    """The nominal time after it. None: there is none, this was the last."""
+    skip: str = ""
+    """Why there is no job for it."""
+    missed_from: datetime | None = None
+    """The first of the times that passed before it and are not made up for."""
+
+
+class Ticked(NamedTuple):
+    """What the store says about a tick."""
+
+    outcome: Literal["enqueued", "skipped", "held", "stale"]
+    """Held: the previous job still runs and this one waits for it. Stale: somebody else did it, or changed the entry."""
+    reason: str = ""
+    job_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronTick:
+    """A line of an entry's history."""
+
+    nominal_at: datetime | None
+    """None: somebody ran it by hand."""
+    at: datetime
+    outcome: str
+    reason: str = ""
+    job_id: int | None = None
+    missed_from: datetime | None = None
+    by: str = ""

@@ -1,0 +1,201 @@
+"""The crontab, for people: list, add, change, pause, resume, run now, remove.
+
+``manage.py cron`` and the admin call these functions. What is written joins the caller's transaction, if there is one.
+An entry can run registered tasks only, and is refused at once if it could never run: whoever may write here decides what
+code runs when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any, Protocol, cast
+
+from django.conf import settings
+
+from djqueue import compat, registry
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
+from djqueue.cron.planning import times
+from djqueue.cron.schedule import InvalidSchedule, Schedule
+from djqueue.engines.protocol import CronEngine, Engine
+from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
+from djqueue.records import NewJob
+from djqueue.tasks import Task
+
+FIELDS = tuple(each.name for each in fields(CronDefinition))
+
+
+class CronBackend(Protocol):
+    """A backend as the crontab needs it."""
+
+    engine: Engine
+    settings: Any
+
+    def new_job(self, task: Task, args: Any, kwargs: Any) -> NewJob: ...
+
+
+def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEntry]:
+    """Return all entries, by name."""
+    return _cron(backend).entries()
+
+
+def get(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
+    """Return the entry; raise ``UnknownCron`` if there is none of this name."""
+    found = _cron(backend).entries([name])
+    if not found:
+        raise UnknownCron(f"The crontab has no entry {name!r:.250}.")
+    return found[0]
+
+
+def history(name: str, limit: int = 100, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronTick]:
+    """Return what became of its times, newest first."""
+    return _cron(backend).ticks(get(name, backend=backend), limit)
+
+
+def next_times(entry: CronEntry, count: int = 5) -> list[datetime]:
+    """Return the next times of an entry as if it were active, fewer if it ends before."""
+    try:
+        schedule = Schedule(entry.definition.expression, entry.definition.timezone)
+    except InvalidSchedule:
+        return []
+    return list(islice(times(entry, schedule), count))
+
+
+def add(
+    name: str,
+    task: str | Task,
+    expression: str,
+    *,
+    by: str = "",
+    backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS,
+    **values: Any,
+) -> CronEntry:
+    """Add an entry; ``values`` are fields of ``CronDefinition``. Raise ``InvalidCron`` if it cannot work."""
+    values.setdefault("timezone", settings.TIME_ZONE or "UTC")
+    path = task.module_path if isinstance(task, Task) else task
+    definition = _definition(None, {**values, "task": path, "expression": expression})
+    check(name, definition, backend=backend)
+    if not _cron(backend).add(name, definition, by=by):
+        raise InvalidCron(f"The crontab has an entry {name!r} already.")
+    return get(name, backend=backend)
+
+
+def change(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS, **values: Any) -> CronEntry:
+    """Change fields of an entry; what changes of one from the code is shown as drift, and stays."""
+    entry = get(name, backend=backend)
+    definition = _definition(entry.definition, values)
+    check(name, definition, backend=backend)
+    _write(entry, definition, entry.paused_at is not None, entry.pause_reason, by, backend)
+    return get(name, backend=backend)
+
+
+def pause(name: str, reason: str = "", *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
+    """Let none of its times run until it is resumed."""
+    entry = get(name, backend=backend)
+    _write(entry, entry.definition, True, reason, by, backend)
+    return get(name, backend=backend)
+
+
+def resume(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
+    """Go on with the next time from now; what passed meanwhile is not made up for."""
+    entry = get(name, backend=backend)
+    _write(entry, entry.definition, False, "", by, backend)
+    return get(name, backend=backend)
+
+
+def run_now(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> Ticked:
+    """Enqueue its job at once, beside its schedule, even if it is paused; raise ``InvalidCron`` if it cannot run."""
+    entry = get(name, backend=backend)
+    try:
+        job = new_job(entry, {"entry": name, "by": by})
+    except (UnknownTask, InvalidJob, compat.InvalidTask) as error:
+        raise InvalidCron(f"{name!r} cannot run: {error}") from error
+    return _cron(backend).run(entry, job, by=by)
+
+
+def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> None:
+    """Remove an entry with its history. One that the code has would come back: pause it instead."""
+    entry = get(name, backend=backend)
+    if entry.code is not None and entry.disabled_at is None:
+        raise InvalidCron(f"{name!r} stands in the code and would come back. Pause it, or take it out of the code.")
+    _cron(backend).remove(entry)
+
+
+def reset(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
+    """Set an entry back to what the code says."""
+    entry = get(name, backend=backend)
+    if entry.code is None:
+        raise InvalidCron(f"{name!r} was made in the database: there is nothing in the code to go back to.")
+    _write(entry, entry.code, entry.paused_at is not None, entry.pause_reason, by, backend)
+    return get(name, backend=backend)
+
+
+def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> None:
+    """Raise ``InvalidCron`` with a sentence if an entry of this name could not run."""
+    try:
+        task = registry.find(definition.task)
+    except UnknownTask as error:
+        raise InvalidCron(str(error)) from None
+    if problem := task.cron_problem(name, definition):
+        raise InvalidCron(problem)
+    if not is_at_home(task, backend):
+        raise InvalidCron(f"The jobs of {definition.task} do not live in the backend {backend!r}.")
+
+
+def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
+    """Say whether the jobs of a task live in the same database as those of this backend."""
+    theirs = cast(Any, task.get_backend())
+    return hasattr(theirs, "new_job") and bool(theirs.settings.database == _backend(backend).settings.database)
+
+
+def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
+    """Make the job of an entry as its task would be enqueued; ``cron`` goes into its meta.
+
+    Raise ``UnknownTask``, ``InvalidJob`` or ``InvalidTask`` if the entry cannot run.
+    """
+    definition = entry.definition
+    task = registry.find(definition.task)
+    if problem := task.cron_problem(entry.name, definition):
+        raise InvalidJob(problem)
+    task = task.with_overrides(definition)
+    backend = cast(CronBackend, task.get_backend())
+    if not hasattr(backend, "new_job"):
+        raise InvalidJob(f"The jobs of {definition.task} live in the backend {task.backend!r}, which has no crontab.")
+    job = backend.new_job(task, definition.args, definition.kwargs)
+    return job._replace(meta=json.dumps({**json.loads(job.meta), "cron": cron}))
+
+
+def _definition(base: CronDefinition | None, values: Mapping[str, Any]) -> CronDefinition:
+    if unknown := sorted(set(values) - set(FIELDS)):
+        raise InvalidCron(f"A cron entry has no {', '.join(unknown)}. It has: {', '.join(FIELDS)}.")
+    return CronDefinition(**values) if base is None else replace(base, **values)
+
+
+def _write(
+    entry: CronEntry, definition: CronDefinition, is_paused: bool, pause_reason: str, by: str, backend: str
+) -> None:
+    is_written = _cron(backend).change(
+        entry,
+        definition,
+        code=entry.code,
+        is_paused=is_paused,
+        pause_reason=pause_reason,
+        is_disabled=entry.disabled_at is not None,
+        by=by,
+    )
+    if not is_written:
+        raise InvalidCron(f"Somebody else has just changed {entry.name!r}. Look at it and try again.")
+
+
+def _backend(alias: str) -> CronBackend:
+    backend = cast(Any, compat.task_backends[alias])
+    if not hasattr(backend, "new_job"):
+        raise InvalidCron(f"The backend {alias!r} in TASKS is {type(backend).__name__}, which has no crontab.")
+    return cast(CronBackend, backend)
+
+
+def _cron(alias: str) -> CronEngine:
+    return _backend(alias).engine.cron

@@ -1,0 +1,74 @@
+"""Store many jobs of one kind by COPY.
+
+Five times as fast as INSERT from arrays, but it returns nothing, computes nothing and knows no ON CONFLICT: ids and times
+are asked for beforehand, and jobs with unique keys go another way. While a COPY is open its connection can do nothing
+else, so all that is stored is there, checked and encoded, before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from djqueue.encoding import Encoded
+from djqueue.engines.postgres.statements import sql
+from djqueue.records import InsertedMany, NewJob
+
+
+def copy_jobs(
+    connection: BaseDatabaseWrapper, job: NewJob, arguments: Sequence[Encoded], now: datetime | None
+) -> InsertedMany:
+    """Store one job per element of ``arguments``, all or none of them, in two statements."""
+    with connection.cursor() as cursor:
+        params: dict[str, Any] = {
+            "count": len(arguments),
+            "scheduled_at": job.scheduled_at,
+            "delay": job.delay,
+            "expires_at": job.expires_at,
+            "max_age": job.max_age,
+            "now": now,
+        }
+        cursor.execute(sql("reserve"), params)
+        first, scattered, inserted_at, due_at, ends_at, is_due_later = cursor.fetchone()
+        ids: Sequence[int] = range(first, first + len(arguments)) if scattered is None else scattered
+        state = "scheduled" if is_due_later else "available"
+        shared = (
+            state,
+            job.queue,
+            job.task,
+            job.priority,
+            job.max_attempts,
+            inserted_at.isoformat(),
+            "" if is_due_later else inserted_at.isoformat(),
+            "" if due_at is None else due_at.isoformat(),
+            "" if ends_at is None else ends_at.isoformat(),
+            job.meta,
+        )
+        tail = "\t" + "\t".join(map(str, shared)) + "\n"
+        text = "".join([f"{id}\t{args}\t{kwargs}{tail}" for id, (args, kwargs) in zip(ids, arguments, strict=True)])
+        if "\\" in text:
+            # The only character that needs it: JSON has no raw tabs and newlines in it, and the names have neither.
+            text = text.replace("\\", "\\\\")
+        _through_wrappers(connection, cursor, sql("copy"), partial(_copy, connection, cursor, text))
+    return InsertedMany(ids, state, inserted_at)
+
+
+def _copy(
+    connection: BaseDatabaseWrapper, cursor: Any, text: str, statement: str, params: None, many: bool, context: Any
+) -> None:
+    # Django wraps the errors of execute(), not those of copy(), which its debugging cursor knows and logs.
+    with connection.wrap_database_errors, cursor.copy(statement) as copy:
+        copy.write(text)
+
+
+def _through_wrappers(
+    connection: BaseDatabaseWrapper, cursor: Any, statement: str, execute: Callable[..., None]
+) -> None:
+    """Call what a project has put around its statements with ``connection.execute_wrapper`` around this one too."""
+    for wrapper in reversed(connection.execute_wrappers):
+        execute = partial(wrapper, execute)
+    execute(statement, None, False, {"connection": connection, "cursor": cursor})

@@ -1,0 +1,311 @@
+"""The crontab on PostgreSQL.
+
+A tick is one transaction of three statements: lock the entry, insert the job as every job is inserted, write the tick and
+move the entry on. Whatever kills the process in between, all of it happened or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.encoding import storable
+from djqueue.engines.postgres.statements import sql
+from djqueue.records import InsertedJob, NewJob
+
+Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
+
+
+class PostgresCron:
+    """The verbs of the crontab, in the caller's transaction or on a connection of their own: that is up to ``transact``."""
+
+    def __init__(
+        self,
+        transact: Callable[[Callable[[Execute], Any]], Any],
+        *,
+        wake: Callable[[Collection[str]], None],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._transact = transact
+        self._wake = wake
+        self._close = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
+        """Return the entries of these names, or all, by name."""
+        rows = self._run("cron_entries", {"names": None if names is None else list(names)})
+        return [_entry(row) for row in rows]
+
+    def due(self, *, now: datetime | None = None) -> Due:
+        """Return the entries that are due or have no next time yet."""
+        rows = self._run("cron_due", {"now": now})
+        return Due(rows[0][0], [_entry(row[2:]) for row in rows if row[2] is not None], rows[0][1])
+
+    def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
+        """Store when an entry is due; None: never again."""
+        params = {"id": entry.id, "revision": entry.revision, "expected": entry.next_at, "next": next_at, "now": now}
+        self._run("cron_plan", params)
+
+    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+        """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
+        ticked: Ticked = self._transact(lambda execute: self._tick(execute, tick, job, now))
+        if ticked.outcome == "enqueued" and job is not None:
+            self._wake({job.queue})
+        return ticked
+
+    def _tick(self, execute: Execute, tick: NewTick, job: NewJob | None, now: datetime | None) -> Ticked:
+        entry = tick.entry
+        rows = execute(
+            "cron_lock",
+            {
+                "id": entry.id,
+                "revision": entry.revision,
+                "expected": entry.next_at,
+                "last": entry.last_nominal_at,
+                "nominal": tick.nominal_at,
+            },
+        )
+        if not rows:
+            return Ticked("stale")
+        [(overlapping, is_done)] = rows
+        reason = tick.skip or ("done before" if is_done else "")
+        if not reason and overlapping and entry.definition.overlap == "queue":
+            return Ticked("held")
+        if not reason and overlapping and entry.definition.overlap == "skip":
+            reason = "overlap"
+        if not reason and overlapping and entry.definition.overlap == "cancel_running":
+            _cancel(execute, overlapping, entry.name, now)
+        job_id = None
+        if not reason and job is not None:
+            inserted = _insert(execute, job, now)
+            job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
+        outcome = "enqueued" if job_id is not None else "skipped"
+        execute(
+            "cron_tick",
+            {
+                "id": entry.id,
+                "nominal": tick.nominal_at,
+                "next": tick.next_at,
+                "outcome": outcome,
+                "reason": storable(reason, 200),
+                "job": job_id,
+                "missed_from": tick.missed_from,
+                "is_done": is_done,
+                "is_endless": entry.is_reboot,
+                "now": now,
+            },
+        )
+        return Ticked("enqueued" if job_id is not None else "skipped", reason, job_id)
+
+    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
+
+        def work(execute: Execute) -> Ticked:
+            inserted = _insert(execute, job, now)
+            job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
+            outcome = "skipped" if job_id is None else "enqueued"
+            execute(
+                "cron_note",
+                {"id": entry.id, "outcome": outcome, "reason": reason, "job": job_id, "by": _by(by), "now": now},
+            )
+            return Ticked("skipped" if job_id is None else "enqueued", reason, job_id)
+
+        ticked: Ticked = self._transact(work)
+        if ticked.outcome == "enqueued":
+            self._wake({job.queue})
+        return ticked
+
+    def add(
+        self,
+        name: str,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None = None,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Add an entry; False when the name is taken."""
+        return bool(self._run("cron_add", {"name": name, **_columns(definition, code), "by": _by(by), "now": now}))
+
+    def change(
+        self,
+        entry: CronEntry,
+        definition: CronDefinition,
+        *,
+        code: CronDefinition | None,
+        is_paused: bool,
+        pause_reason: str = "",
+        is_disabled: bool = False,
+        by: str = "",
+        now: datetime | None = None,
+    ) -> bool:
+        """Change an entry; False when somebody else changed it since it was read."""
+        params = {
+            "id": entry.id,
+            "revision": entry.revision,
+            **_columns(definition, code),
+            "is_paused": is_paused,
+            "pause_reason": storable(pause_reason, 2000),
+            "is_disabled": is_disabled,
+            "by": _by(by),
+            "now": now,
+        }
+        return bool(self._run("cron_change", params))
+
+    def remove(self, entry: CronEntry) -> bool:
+        """Remove an entry with its history; False when it is gone already."""
+
+        def work(execute: Execute) -> bool:
+            # A tick that is just being written is waited for, or its row would keep the entry from going.
+            execute("cron_hold", {"id": entry.id})
+            return bool(execute("cron_remove", {"id": entry.id}))
+
+        removed: bool = self._transact(work)
+        return removed
+
+    def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
+        """Return the history of an entry, newest first."""
+        return [
+            CronTick(
+                nominal_at=nominal_at,
+                at=at,
+                outcome=outcome,
+                reason=reason,
+                job_id=job_id,
+                missed_from=missed_from,
+                by=by,
+            )
+            for nominal_at, at, outcome, reason, job_id, missed_from, by in self._run(
+                "cron_ticks", {"id": entry.id, "limit": limit}
+            )
+        ]
+
+    def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
+        """Delete ticks that are older; return how many went."""
+        [(count,)] = self._run("cron_prune", {"age": age.total_seconds(), "limit": limit, "now": now})
+        return int(count)
+
+    def close(self) -> None:
+        self._close()
+
+    def _run(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._transact(lambda execute: execute(name, params))
+        return rows
+
+
+def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -> None:
+    """Cancel the previous jobs of an entry, with the tick that takes their place: they end, or are asked to."""
+    params = {
+        "ids": ids,
+        "only": None,
+        "by": storable(f"cron: {name}", 200),
+        "reason": "Its next time has come.",
+        "now": now,
+    }
+    if running := [f"cancel:{id}" for id, state in execute("cancel", params) if state == "executing"]:
+        execute("notify", {"queues": running})
+
+
+def _insert(execute: Execute, job: NewJob, now: datetime | None) -> InsertedJob:
+    """Insert a job by the statement that inserts every job."""
+    columns = {name: [value] for name, value in zip(NewJob._fields, job, strict=True)}
+    [row] = execute("insert", {**columns, "now": now})
+    return InsertedJob._make(row)
+
+
+def run_on(cursor: Any) -> Execute:
+    """Return what runs a statement by name on a cursor, Django's or psycopg's."""
+
+    def execute(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        cursor.execute(sql(name), params)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    return execute
+
+
+def _columns(definition: CronDefinition, code: CronDefinition | None) -> dict[str, Any]:
+    columns = definition.as_json()
+    return {
+        **columns,
+        "start_at": definition.start_at,
+        "end_at": definition.end_at,
+        "args": _json(columns["args"]),
+        "kwargs": _json(columns["kwargs"]),
+        "code": None if code is None else _json(code.as_json()),
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _by(who: str) -> str:
+    return storable(who, 255)
+
+
+def _entry(row: Sequence[Any]) -> CronEntry:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    definition = {name: values.pop(name) for name in _DEFINITION}
+    definition["args"] = _list(json.loads(definition["args"]))
+    definition["kwargs"] = json.loads(definition["kwargs"])
+    code = None if values["code"] is None else json.loads(values["code"])
+    values["code"] = None
+    if isinstance(code, dict):
+        # Another version may have written words that this one does not understand.
+        with suppress(TypeError, ValueError):
+            values["code"] = CronDefinition.from_json(code)
+    return CronEntry(definition=CronDefinition(**definition), **values)
+
+
+def _list(value: Any) -> Any:
+    # What somebody edited by hand is kept as it is found: it is refused when its job is made.
+    return tuple(value) if isinstance(value, list) else value
+
+
+_DEFINITION = (
+    "task",
+    "args",
+    "kwargs",
+    "queue",
+    "priority",
+    "expression",
+    "timezone",
+    "misfire",
+    "misfire_window_seconds",
+    "overlap",
+    "jitter_seconds",
+    "start_at",
+    "end_at",
+    "max_runs",
+)
+_COLUMNS = (
+    "id",
+    "name",
+    *_DEFINITION,
+    "code",
+    "revision",
+    "created_at",
+    "created_by",
+    "changed_at",
+    "changed_by",
+    "paused_at",
+    "paused_by",
+    "pause_reason",
+    "disabled_at",
+    "finished_at",
+    "planned_from",
+    "next_at",
+    "last_nominal_at",
+    "last_outcome",
+    "runs",
+)

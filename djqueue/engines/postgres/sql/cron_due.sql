@@ -1,0 +1,26 @@
+-- Read the entries that are due or not planned yet.
+-- Params: now timestamptz (null: the database's clock).
+-- Returns: per entry the time of the look, the seconds until the next entry is due (null: there is none), and all columns of the
+-- entry. Without such an entry one row, with nulls in place of an entry.
+-- The crontab is a small table that is read whole: an index would cost every tick more than it saves here.
+WITH clock AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+),
+active AS MATERIALIZED (
+    SELECT *
+    FROM djqueue_cronentry
+    WHERE paused_at IS NULL AND disabled_at IS NULL AND finished_at IS NULL AND expression <> '@reboot'
+)
+SELECT
+    clock.at,
+    (
+        SELECT extract(epoch FROM min(next_at) - (SELECT at FROM clock))::float8
+        FROM active
+        WHERE next_at > (SELECT at FROM clock)
+    ) AS next_in,
+    id, name, task, args::text, kwargs::text, queue, priority, expression, timezone, misfire, misfire_window_seconds, overlap,
+    jitter_seconds, start_at, end_at, max_runs, code::text, revision, created_at, created_by, changed_at, changed_by, paused_at,
+    paused_by, pause_reason, disabled_at, finished_at, planned_from, next_at, last_nominal_at, last_outcome, runs
+FROM clock
+LEFT JOIN active ON active.next_at IS NULL OR active.next_at <= clock.at
+ORDER BY active.next_at NULLS FIRST, active.id

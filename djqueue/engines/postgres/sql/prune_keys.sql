@@ -1,0 +1,34 @@
+-- Remove unique keys that nobody holds any more.
+-- Params: limit int, now timestamptz (null: the database's clock). Returns: one row: expired, orphaned.
+-- A live job does not need the row: it holds its key by its own. Keys without an end go when their job is not kept, or is kept
+-- but not completed; the oldest jobs are looked at, which are the first to go from the history.
+WITH clock AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+),
+expired AS MATERIALIZED (
+    SELECT key
+    FROM djqueue_uniquekey
+    WHERE expires_at <= (SELECT at FROM clock)
+    ORDER BY expires_at, job_id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+oldest AS MATERIALIZED (
+    SELECT key, job_id
+    FROM djqueue_uniquekey
+    WHERE expires_at IS NULL
+    ORDER BY job_id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+orphaned AS MATERIALIZED (
+    SELECT key
+    FROM oldest
+    WHERE
+        NOT EXISTS (SELECT 1 FROM djqueue_job AS job WHERE job.id = oldest.job_id)
+        AND NOT EXISTS (SELECT 1 FROM djqueue_finishedjob AS job WHERE job.id = oldest.job_id AND job.state = 'completed')
+),
+removed AS (
+    DELETE FROM djqueue_uniquekey WHERE key IN (SELECT key FROM expired UNION ALL SELECT key FROM orphaned)
+)
+SELECT (SELECT count(*) FROM expired) AS expired, (SELECT count(*) FROM orphaned) AS orphaned

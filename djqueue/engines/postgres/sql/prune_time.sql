@@ -1,0 +1,8 @@
+-- Say which finished jobs a rule of the pruner lets go: those that finished before this time.
+-- Params: age float (seconds; null: no limit), oldest timestamptz (of the jobs that may stay by count; null: no limit),
+-- now timestamptz (null: the database's clock). Returns: cutoff, as text, which unlike a datetime can be infinite.
+SELECT GREATEST(
+    COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(age)s::float8 * interval '1 second',
+    %(oldest)s::timestamptz,
+    '-infinity'
+)::text AS cutoff

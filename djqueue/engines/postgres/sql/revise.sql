@@ -1,0 +1,53 @@
+-- Give waiting jobs what a duplicate of theirs brought: the newest values, a new time, or both.
+-- Params: as those of insert.sql, one job per key; replace bool, reschedule bool; suffix text ('', or ':next' for follow-ups).
+-- Returns: unique_key, id, state, inserted_at of the jobs that were revised, queue, and whether the job became available.
+-- A job that executes is not touched, nor locked: its worker must be able to record the outcome before the caller commits. Waits
+-- for another caller who revises the same job, so that the last one wins. Locked in the order of the keys.
+-- A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until it is due.
+-- There is always room for one more attempt. What the engine noted in meta stays there.
+WITH input AS MATERIALIZED (
+    SELECT
+        i.*,
+        t.at,
+        COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
+        COALESCE(i.expires_at, t.at + i.max_age) AS ends_at
+    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+    CROSS JOIN unnest(
+        %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
+        %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],
+        %(expires_at)s::timestamptz[], %(max_age)s::interval[], %(meta)s::jsonb[], %(unique_key)s::text[]
+    ) AS i (queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, max_age, meta, unique_key)
+),
+locked AS MATERIALIZED (
+    SELECT job.id AS job_id, job.ready_at IS NOT NULL AS was_ready, input.*
+    FROM input
+    JOIN djqueue_job AS job ON job.unique_key = input.unique_key || %(suffix)s::text
+    WHERE job.state <> 'executing'
+    ORDER BY job.unique_key
+    FOR NO KEY UPDATE OF job
+)
+UPDATE djqueue_job AS job
+SET
+    args = CASE WHEN %(replace)s::bool THEN fresh.args ELSE job.args END,
+    kwargs = CASE WHEN %(replace)s::bool THEN fresh.kwargs ELSE job.kwargs END,
+    priority = CASE WHEN %(replace)s::bool THEN fresh.priority ELSE job.priority END,
+    max_attempts = CASE WHEN %(replace)s::bool THEN GREATEST(fresh.max_attempts, job.attempt + 1) ELSE job.max_attempts END,
+    expires_at = CASE WHEN %(replace)s::bool THEN fresh.ends_at ELSE job.expires_at END,
+    meta = CASE WHEN %(replace)s::bool THEN job.meta || fresh.meta ELSE job.meta END,
+    scheduled_at = CASE WHEN %(reschedule)s::bool THEN fresh.due_at ELSE job.scheduled_at END,
+    ready_at = CASE
+        WHEN job.state = 'suspended' THEN NULL
+        WHEN NOT %(reschedule)s::bool THEN job.ready_at
+        WHEN fresh.due_at > fresh.at THEN NULL
+        ELSE COALESCE(job.ready_at, fresh.at)
+    END,
+    state = CASE
+        WHEN job.state = 'suspended' OR NOT %(reschedule)s::bool THEN job.state
+        WHEN fresh.due_at > fresh.at THEN CASE WHEN job.state = 'retryable' THEN 'retryable' ELSE 'scheduled' END
+        ELSE 'available'
+    END
+FROM locked AS fresh
+WHERE job.id = fresh.job_id
+RETURNING
+    fresh.unique_key, job.id, job.state, job.inserted_at, job.queue,
+    job.ready_at IS NOT NULL AND NOT fresh.was_ready AS is_newly_ready

@@ -1,0 +1,246 @@
+"""Enqueue the jobs of the crontab.
+
+Where it runs: in the supervisor of ``runworker``, under the leader, and alone in ``runcron``, without any lease. A tick
+is taken once by the store, so more schedulers cost a query each and never a job.
+
+The supervisor runs no job, but the scheduler imports the ``tasks`` modules of the project, as ``manage.py check`` would:
+a job must be made as its task says (queue, attempts, keys), an entry of the database may name only a registered task, and
+what the code says about the crontab stands nowhere else. It happens in the scheduler's own thread, once, and only where it
+leads; a beat waits for an import no longer than for any other thread. The alternative, a process for it beside the workers,
+would cost everybody its memory; a worker child as the home would tie the clock to user code. Who has heavy imports in
+``tasks`` modules starts workers with ``--no-cron`` and one ``runcron``.
+
+The leader's code decides what the crontab is. Entries of modules that failed to import are left alone.
+
+The receivers of ``task_enqueued`` are not called for these jobs: that would run user code beside the beats.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from djqueue import compat, registry, telemetry
+from djqueue.cron.entry import CronDefinition, CronEntry, NewTick
+from djqueue.cron.planning import Step, first_time, step
+from djqueue.cron.schedule import InvalidSchedule, Schedule
+from djqueue.crontab import new_job
+from djqueue.engines.protocol import CronEngine
+from djqueue.exceptions import EngineUnavailable, InvalidJob, UnknownTask
+from djqueue.records import NewJob
+from djqueue.service import Service
+from djqueue.tasks import Task
+
+LOOK_SECONDS = 1.0
+"""How often it looks for changes of the crontab; for what is due it has a timer."""
+BATCH_LIMIT = 200
+"""Nominal times of one entry in one run: what it has missed must not keep the others waiting."""
+HISTORY = timedelta(days=7)
+PRUNE_SECONDS = 600.0
+REBOOT_PAUSE = timedelta(minutes=1)
+"""Schedulers that start within this time of each other start ``@reboot`` once."""
+_ASIDE_SECONDS = 30.0
+_SYNCHRONISE_TRIES = 3
+
+
+class Scheduler(Service):
+    name = "scheduler"
+
+    def __init__(self, engine: CronEngine, *, database: str, is_leader: Callable[[], bool] = lambda: True) -> None:
+        """``database`` is the alias of the tables: tasks whose jobs live elsewhere have no entries here."""
+        super().__init__()
+        self._engine = engine
+        self._database = database
+        self._is_leader = is_leader
+        self._is_synchronised = False
+        self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
+        self._aside: dict[int, float] = {}
+        self._pruned = time.monotonic()
+
+    def run_once(self, now: datetime | None = None) -> float:
+        """Act upon everything that is due; return the seconds until the next time, one second at most."""
+        if not self._is_leader():
+            self._is_synchronised = False
+            return LOOK_SECONDS
+        if not self._is_synchronised:
+            self.synchronise(now)
+            self._start_reboots(now)
+            self._is_synchronised = True
+        due = self._engine.due(now=now)
+        pause = LOOK_SECONDS if due.next_in is None else min(LOOK_SECONDS, max(0.0, due.next_in))
+        monotonic = time.monotonic()
+        for entry in due.entries:
+            if self._aside.get(entry.id, 0.0) > monotonic:
+                continue
+            try:
+                if self._advance(entry, due.now, now):
+                    pause = 0.0
+            except EngineUnavailable:
+                raise
+            except Exception as error:
+                # One entry must never keep the others from their time.
+                self._aside[entry.id] = monotonic + _ASIDE_SECONDS
+                telemetry.emit(
+                    "djqueue.cron.failure", logging.ERROR, exc_info=error, entry=entry.name, error=str(error)
+                )
+        self._prune(now)
+        return pause
+
+    def on_stop(self) -> None:
+        self._engine.close()
+
+    # What the code says
+
+    def synchronise(self, now: datetime | None = None) -> None:
+        """Bring the entries of the code into the store; what somebody changed there stays as they left it."""
+        failed = registry.autodiscover()
+        declared = self._declared()
+        for _ in range(_SYNCHRONISE_TRIES):
+            if self._bring_in(declared, failed, now):
+                break
+        for entry in self._engine.entries():
+            if entry.disabled_at is None and entry.drift:
+                telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
+
+    def _bring_in(
+        self, declared: Mapping[str, CronDefinition], failed: Mapping[str, str], now: datetime | None
+    ) -> bool:
+        """Add, change and disable entries; return False if somebody changed one of them in between."""
+        stored = {entry.name: entry for entry in self._engine.entries()}
+        is_done = True
+        for name, definition in declared.items():
+            entry = stored.get(name)
+            if entry is None:
+                self._engine.add(name, definition, code=definition, by="code", now=now)
+            elif entry.code is None:
+                telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=definition.task)
+            elif entry.disabled_at is not None or entry.code.differences(definition):
+                merged = entry.definition.merged(entry.code, definition)
+                is_done &= self._change(entry, merged, definition, False, now)
+        for name, entry in stored.items():
+            is_unknown = any(entry.definition.task.startswith(f"{module}.") for module in failed)
+            if name not in declared and entry.code is not None and entry.disabled_at is None and not is_unknown:
+                is_done &= self._change(entry, entry.definition, entry.code, True, now)
+                telemetry.emit("djqueue.cron.disabled", entry=name, task=entry.definition.task)
+        return is_done
+
+    def _declared(self) -> dict[str, CronDefinition]:
+        declared: dict[str, CronDefinition] = {}
+        for task in registry.known().values():
+            if task.cron and self._is_ours(task):
+                for name, definition in task.cron_definitions.items():
+                    if name in declared:
+                        telemetry.emit("djqueue.cron.name_taken", logging.ERROR, entry=name, task=definition.task)
+                        continue
+                    declared[name] = definition
+        return declared
+
+    def _change(
+        self,
+        entry: CronEntry,
+        definition: CronDefinition,
+        code: CronDefinition,
+        is_disabled: bool,
+        now: datetime | None,
+    ) -> bool:
+        return self._engine.change(
+            entry,
+            definition,
+            code=code,
+            is_paused=entry.paused_at is not None,
+            pause_reason=entry.pause_reason,
+            is_disabled=is_disabled,
+            by="code",
+            now=now,
+        )
+
+    def _start_reboots(self, now: datetime | None) -> None:
+        at = self._engine.due(now=now).now
+        for entry in self._engine.entries():
+            last = entry.last_nominal_at
+            if entry.is_reboot and entry.state == "active" and (last is None or at - last > REBOOT_PAUSE):
+                self._act(entry, Step(at, None), now)
+
+    # What is due
+
+    def _advance(self, entry: CronEntry, at: datetime, now: datetime | None) -> bool:
+        """Act upon the due times of an entry; return whether there are more."""
+        try:
+            schedule = self._schedule(entry)
+        except InvalidSchedule as error:
+            # Edited in past all checks. It is told and looked at again now and then; the others go on.
+            self._aside[entry.id] = time.monotonic() + _ASIDE_SECONDS
+            telemetry.emit("djqueue.cron.invalid", logging.ERROR, entry=entry.name, error=str(error))
+            return False
+        nominal = first_time(entry, schedule)
+        if nominal is None or nominal > at:
+            self._engine.plan(entry, nominal, now=now)
+            return nominal is not None
+        for _ in range(BATCH_LIMIT):
+            taken = step(entry, schedule, nominal, at)
+            following = self._act(entry, taken, now)
+            if following is None:
+                return False
+            entry = following
+            if entry.next_at is None or entry.next_at > at:
+                # Another look tells how long to sleep.
+                return True
+            nominal = entry.next_at
+        return True
+
+    def _act(self, entry: CronEntry, taken: Step, now: datetime | None) -> CronEntry | None:
+        """Act upon one nominal time; return the entry as it is afterwards, None if it is to be read anew."""
+        job, skip = None, taken.skip
+        if not skip:
+            try:
+                job = self._job(entry, taken.nominal_at)
+            except (UnknownTask, InvalidJob, compat.InvalidTask, TypeError, ValueError) as error:
+                skip = _reason(error)
+                telemetry.emit("djqueue.cron.refused", logging.ERROR, entry=entry.name, error=str(error))
+        tick = NewTick(entry, taken.nominal_at, taken.next_at, skip, taken.missed_from)
+        ticked = self._engine.tick(tick, job, now=now)
+        if ticked.outcome in ("stale", "held"):
+            return None
+        telemetry.emit(
+            f"djqueue.cron.{ticked.outcome}",
+            entry=entry.name,
+            nominal_at=taken.nominal_at.isoformat(),
+            job=ticked.job_id,
+            reason=ticked.reason,
+        )
+        runs = entry.runs + (ticked.outcome == "enqueued")
+        if entry.definition.max_runs is not None and runs >= entry.definition.max_runs:
+            return None
+        return replace(entry, last_nominal_at=taken.nominal_at, next_at=taken.next_at, runs=runs)
+
+    def _job(self, entry: CronEntry, nominal_at: datetime) -> NewJob:
+        job = new_job(entry, {"entry": entry.name, "nominal_at": nominal_at.isoformat()})
+        if not entry.definition.jitter_seconds:
+            return job
+        jitter = timedelta(seconds=random.uniform(0, entry.definition.jitter_seconds))  # noqa: S311  no secret
+        return job._replace(delay=(job.delay or timedelta(0)) + jitter)
+
+    def _schedule(self, entry: CronEntry) -> Schedule:
+        rule = (entry.definition.expression, entry.definition.timezone)
+        known = self._schedules.get(entry.id)
+        if known is None or known[0] != rule:
+            known = self._schedules[entry.id] = (rule, Schedule(*rule))
+        return known[1]
+
+    def _is_ours(self, task: Task) -> bool:
+        backend = cast(Any, task.get_backend())
+        return hasattr(backend, "new_job") and backend.settings.database == self._database
+
+    def _prune(self, now: datetime | None) -> None:
+        if time.monotonic() - self._pruned >= PRUNE_SECONDS:
+            self._pruned = time.monotonic()
+            self._engine.prune(HISTORY, now=now)
+
+
+def _reason(error: Exception) -> str:
+    return "unknown task" if isinstance(error, UnknownTask) else f"invalid: {error}"[:200]

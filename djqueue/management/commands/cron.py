@@ -1,0 +1,256 @@
+"""``manage.py cron``: look at the crontab and change it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from djqueue import crontab
+from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
+from djqueue.exceptions import DjqueueError
+from djqueue.management.backends import backend_of
+
+
+class Command(BaseCommand):
+    help = "Look at the crontab and change it."
+    requires_system_checks = ["djqueue"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--backend", default="default", metavar="ALIAS", help="Which entry of TASKS. Default: default."
+        )
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        one = verbs.add_parser("list", help="List all entries.")
+        one.add_argument("--json", action="store_true", help="As JSON.")
+        for verb, text in (
+            ("show", "Show an entry and its history."),
+            ("resume", "Go on after a pause; what passed meanwhile is not made up for."),
+            ("run-now", "Enqueue its job now, beside the schedule."),
+            ("remove", "Remove an entry of the database, with its history."),
+            ("reset", "Set an entry back to what the code says."),
+        ):
+            verbs.add_parser(verb, help=text).add_argument("name")
+        pause = verbs.add_parser("pause", help="Let none of its times run until it is resumed.")
+        pause.add_argument("name")
+        pause.add_argument("--reason", default="", help="For whoever wonders later.")
+        following = verbs.add_parser("next", help="Show the next times of an entry.")
+        following.add_argument("name")
+        following.add_argument("--count", type=int, default=5, metavar="N")
+        _add_definition(verbs.add_parser("add", help="Add an entry to the database."))
+
+    def handle(self, **options: Any) -> None:
+        backend_of(options["backend"])
+        verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
+        try:
+            verb(options)
+        except DjqueueError as error:
+            raise CommandError(str(error)) from error
+
+    def _list(self, options: dict[str, Any]) -> None:
+        entries = crontab.entries(backend=options["backend"])
+        if options["json"]:
+            self.stdout.write(json.dumps([_as_json(entry) for entry in entries], indent=2, ensure_ascii=False))
+            return
+        rows: list[tuple[str, ...]] = [("NAME", "SCHEDULE", "TASK", "STATE", "NEXT", "LAST", "RUNS")]
+        rows += [_row(entry) for entry in entries]
+        for line in _columns(rows) if entries else ["The crontab is empty."]:
+            self.stdout.write(line)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        entry = crontab.get(options["name"], backend=options["backend"])
+        for label, value in _facts(entry):
+            self.stdout.write(f"{label + ':':<24} {value}")
+        for tick in crontab.history(entry.name, 20, backend=options["backend"]):
+            when = "by hand" if tick.nominal_at is None else _time(tick.nominal_at, entry)
+            words = [f"  {when}  {tick.outcome}", tick.reason, f"job {tick.job_id}" if tick.job_id else "", tick.by]
+            if tick.missed_from is not None:
+                words.append(f"missed from {_time(tick.missed_from, entry)}")
+            self.stdout.write("  ".join(_plain(word) for word in words if word))
+
+    def _next(self, options: dict[str, Any]) -> None:
+        entry = crontab.get(options["name"], backend=options["backend"])
+        if not 1 <= options["count"] <= 1000:
+            raise CommandError("--count takes a number from 1 to 1000.")
+        if entry.state != "active":
+            self.stderr.write(f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
+        for at in crontab.next_times(entry, options["count"]):
+            self.stdout.write(_time(at, entry))
+
+    def _pause(self, options: dict[str, Any]) -> None:
+        crontab.pause(options["name"], options["reason"], by=_me(), backend=options["backend"])
+        self.stdout.write(f"{options['name']} is paused.")
+
+    def _resume(self, options: dict[str, Any]) -> None:
+        entry = crontab.resume(options["name"], by=_me(), backend=options["backend"])
+        self.stdout.write(f"{options['name']} goes on{_next_words(entry)}.")
+
+    def _run_now(self, options: dict[str, Any]) -> None:
+        ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
+        if ticked.job_id is None:
+            raise CommandError(
+                f"Nothing was enqueued: {ticked.reason}. A job of it that is not finished holds its key."
+            )
+        self.stdout.write(f"Job {ticked.job_id} is enqueued.")
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        crontab.remove(options["name"], backend=options["backend"])
+        self.stdout.write(f"{options['name']} is removed.")
+
+    def _reset(self, options: dict[str, Any]) -> None:
+        entry = crontab.reset(options["name"], by=_me(), backend=options["backend"])
+        self.stdout.write(f"{options['name']} is as the code says{_next_words(entry)}.")
+
+    def _add(self, options: dict[str, Any]) -> None:
+        values = {name: options[name] for name in crontab.FIELDS if options.get(name) is not None}
+        # Django has an argument of its own that is called args.
+        values |= {"args": options["task_args"], "kwargs": options["task_kwargs"]}
+        for name in ("task", "expression"):
+            values.pop(name)
+        entry = crontab.add(
+            options["name"], options["task"], options["expression"], by=_me(), backend=options["backend"], **values
+        )
+        self.stdout.write(f"{entry.name} is added{_next_words(entry)}.")
+
+
+def _add_definition(add: argparse.ArgumentParser) -> None:
+    add.add_argument("name")
+    add.add_argument("expression", help="In quotes: '0 6 * * mon'.")
+    add.add_argument("task", help="The path of a registered task: shop.tasks.send_report.")
+    add.add_argument(
+        "--args", dest="task_args", type=_json(list), default=[], metavar="JSON", help="A list: '[1, \"two\"]'."
+    )
+    add.add_argument(
+        "--kwargs", dest="task_kwargs", type=_json(dict), default={}, metavar="JSON", help="A dict: '{\"days\": 7}'."
+    )
+    add.add_argument("--timezone", metavar="ZONE", help="Default: the project's TIME_ZONE.")
+    add.add_argument("--queue", default="", metavar="NAME", help="Default: the task's.")
+    add.add_argument("--priority", type=int, metavar="N", help="Default: the task's.")
+    add.add_argument("--misfire", choices=MISFIRES, help="What runs of missed times. Default: latest.")
+    add.add_argument("--misfire-window", type=int, dest="misfire_window_seconds", metavar="SECONDS", help="For 'all'.")
+    add.add_argument("--overlap", choices=OVERLAPS, help="While its previous job is not finished. Default: allow.")
+    add.add_argument("--jitter", type=int, dest="jitter_seconds", metavar="SECONDS")
+    add.add_argument("--start", type=_when, dest="start_at", metavar="TIME", help="ISO 8601.")
+    add.add_argument("--end", type=_when, dest="end_at", metavar="TIME", help="ISO 8601.")
+    add.add_argument("--max-runs", type=int, metavar="N")
+
+
+def _row(entry: CronEntry) -> tuple[str, ...]:
+    zone = "" if entry.definition.timezone == "UTC" else f" {entry.definition.timezone}"
+    state = entry.state + (f", differs from the code: {', '.join(entry.drift)}" if entry.drift else "")
+    last = "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}"
+    following = _following(entry)
+    return (
+        entry.name,
+        f"{entry.definition.expression}{zone}",
+        entry.definition.task,
+        state,
+        "–" if following is None else _time(following, entry),
+        last,
+        str(entry.runs),
+    )
+
+
+def _facts(entry: CronEntry) -> Iterable[tuple[str, str]]:
+    yield "name", _plain(entry.name)
+    for name, value in entry.definition.as_json().items():
+        if value not in (None, ""):
+            yield name, _plain(json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value)
+    yield "source", "database" if entry.code is None else "code"
+    yield "state", entry.state
+    if entry.paused_at is not None:
+        yield "paused", _plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
+    for name in entry.drift if entry.code is not None else ():
+        yield "drift", _plain(f"{name} is {getattr(entry.code, name)!r} in the code")
+    yield "created", _plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'nobody named'}")
+    yield "changed", _plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'nobody named'}")
+    yield "runs", str(entry.runs)
+    if (following := _following(entry)) is not None:
+        yield "next", _time(following, entry)
+    yield (
+        "last",
+        "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}",
+    )
+
+
+def _as_json(entry: CronEntry) -> dict[str, Any]:
+    following = _following(entry)
+    return {
+        "name": entry.name,
+        **entry.definition.as_json(),
+        "source": "database" if entry.code is None else "code",
+        "state": entry.state,
+        "drift": entry.drift,
+        "runs": entry.runs,
+        "next_at": None if following is None else following.isoformat(),
+        "last_nominal_at": None if entry.last_nominal_at is None else entry.last_nominal_at.isoformat(),
+        "last_outcome": entry.last_outcome,
+    }
+
+
+def _following(entry: CronEntry) -> datetime | None:
+    if entry.state != "active":
+        return None
+    return next(iter(crontab.next_times(entry, 1)), None)
+
+
+def _next_words(entry: CronEntry) -> str:
+    following = _following(entry)
+    return "" if following is None else f"; next at {_time(following, entry)}"
+
+
+def _time(at: datetime, entry: CronEntry) -> str:
+    """Write a time as a clock of the entry's zone shows it."""
+    try:
+        local = at.astimezone(ZoneInfo(entry.definition.timezone))
+    except (LookupError, ValueError, OSError):
+        local = at
+    return f"{local:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> Iterable[str]:
+    rows = [tuple(_plain(cell) for cell in row) for row in rows]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _plain(value: object) -> str:
+    # Rows may hold what strangers sent: no escape sequence of theirs reaches a terminal.
+    text = str(value)
+    return text if text.isprintable() else repr(text)
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "manage.py"
+
+
+def _json(kind: type) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+        if not isinstance(value, kind):
+            raise argparse.ArgumentTypeError(f"a JSON {kind.__name__} is needed, not {text!r:.80}")
+        return value
+
+    return parse
+
+
+def _when(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is no time like 2030-01-31T06:00+01:00") from None
+    return at if at.tzinfo else at.replace(tzinfo=timezone.get_default_timezone())

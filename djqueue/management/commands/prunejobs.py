@@ -1,0 +1,79 @@
+"""``manage.py prunejobs``: delete finished jobs now, by the rules of the settings or by those of the call."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from djqueue import conf
+from djqueue.management.backends import backend_of
+from djqueue.records import PruneRule
+from djqueue.retention import parse_duration
+from djqueue.states import FINAL_STATES, JobState
+
+STEP = 2000
+
+
+class Command(BaseCommand):
+    help = (
+        "Delete finished jobs that have been kept long enough. The leader of the workers does so all the time; this is for now,"
+        " or for a database without workers."
+    )
+    requires_system_checks = ["djqueue"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to prune.")
+        parser.add_argument("--dry-run", action="store_true", help="Only say how many would go.")
+        parser.add_argument(
+            "--older-than",
+            type=_duration,
+            metavar="AGE",
+            help="Delete what finished longer ago, like '2 days' or a number of seconds, whatever the settings say.",
+        )
+        parser.add_argument(
+            "--state",
+            action="append",
+            choices=sorted(FINAL_STATES),
+            help="Only jobs in this state; may be given several times. Default: all of them.",
+        )
+        parser.add_argument("--queue", metavar="NAME", help="Only jobs of this queue.")
+
+    def handle(self, **options: Any) -> None:
+        backend = backend_of(options["backend"])
+        if options["queue"] is not None and not conf.QUEUE_NAME.fullmatch(options["queue"]):
+            raise CommandError(
+                f"{options['queue']!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
+            )
+        states = [JobState(state) for state in options["state"] or sorted(FINAL_STATES)]
+        if options["older_than"] is not None:
+            rules = [PruneRule(state, max_age=options["older_than"]) for state in states]
+        else:
+            rules = [rule for rule in backend.settings.prune_rules() if rule.state in states]
+        count = self._prune(backend, rules, options["queue"], options["dry_run"])
+        what = "would be deleted" if options["dry_run"] else ("was deleted" if count == 1 else "were deleted")
+        self.stdout.write(f"{count:,} finished job{'' if count == 1 else 's'} {what}.")
+
+    def _prune(self, backend: Any, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
+        count = 0
+        place: Any = None
+        with backend.engine.open_worker() as engine:
+            while True:
+                began = time.monotonic()
+                pruned = engine.prune(rules, place=place, limit=STEP, queue=queue, is_dry_run=is_dry_run)
+                count += int(pruned.count)
+                place = pruned.place
+                if place is None:
+                    return count
+                # Leave the database half of the time to those who have to work with it.
+                time.sleep(time.monotonic() - began)
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

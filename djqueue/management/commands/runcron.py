@@ -1,0 +1,47 @@
+"""``manage.py runcron``: enqueue the jobs of the crontab until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import connections
+
+from djqueue.maintenance.scheduler import Scheduler
+from djqueue.management.backends import backend_of
+from djqueue.runtime.logs import configure
+from djqueue.runtime.signals import SignalPipe
+
+
+class Command(BaseCommand):
+    help = (
+        "Enqueue the jobs of the crontab until stopped. Any number of them may run, beside workers with cron too: each time"
+        " runs once."
+    )
+    requires_system_checks = ["djqueue"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
+
+    def handle(self, **options: Any) -> None:
+        backend = backend_of(options["backend"])
+        configure(options["verbosity"])
+        if options["verbosity"]:
+            self.stderr.write(f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
+        connections.close_all()
+        scheduler = Scheduler(backend.engine.open_cron(), database=backend.settings.database)
+        stop_requests: list[int] = []
+        stop = partial(stop_requests.append, 1)
+        with SignalPipe({signal.SIGTERM: stop, signal.SIGINT: stop}) as signals:
+            scheduler.start()
+            while not stop_requests and scheduler.is_alive:
+                signals.wait([], 1.0)
+        # A loop that is dead must not look alive: whoever watches over processes starts another.
+        code = 0 if scheduler.is_alive else 1
+        scheduler.stop()
+        scheduler.join(10)
+        sys.exit(code)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from djqueue.contrib import embedded
+from tests.chaos import plan
+from tests.chaos.ledger import DIRECTORY, Ledger, read
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="Default: another one each time; it is printed.")
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=20.0, help="Calls to enqueue per second and producer, of 3.")
+    parser.add_argument("--keep", type=Path, help="Leave ledger and logs in this directory.")
+    parser.add_argument("--plan", action="store_true", help="Only print what would be done.")
+    options = parser.parse_args()
+    seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+    acts = plan.make(seed, options.minutes * 60)
+    print(f"chaos: seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True)
+    if options.plan:
+        print(*acts, sep="\n")
+        return 0
+    directory = options.keep or Path(tempfile.mkdtemp(prefix="djqueue-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    # fsync off: the machine itself does not crash, and what a killed server wrote, the kernel has.
+    settings = {"fsync": False, "max_connections": 200, "log_min_messages": "warning"}
+    try:
+        with embedded.postgres(settings=settings) as server:
+            violations = run(server, directory, acts, seed, options.minutes * 60, options.rate)
+            log = server.log.read_text(errors="replace")
+            violations += [f"Server log: {line}" for line in log.splitlines() if "PANIC" in line]
+            print(f"deadlocks that the server resolved: {log.count('deadlock detected')}")
+    finally:
+        if options.keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    for violation in violations[:50]:
+        print(f"VIOLATION {violation}")
+    print(f"chaos: seed {seed}: {len(violations)} violations", flush=True)
+    return 1 if violations else 0
+
+
+def run(
+    server: embedded.PostgresServer, directory: Path, acts: list[plan.Act], seed: int, seconds: float, rate: float
+) -> list[str]:
+    os.environ.update(
+        {"DATABASE_URL": server.url, "DJANGO_SETTINGS_MODULE": "tests.chaos.settings", DIRECTORY: str(directory)}
+    )
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+    from django.db import connection
+
+    from djqueue.models import FinishedJob, Job, Worker
+    from tests.chaos.checker import Final, History, check
+    from tests.chaos.fleet import SLOTS, Fleet
+    from tests.chaos.producers import Producer
+
+    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE chaos_effect (job bigint NOT NULL)")
+    connection.close()
+    ledger = Ledger(directory)
+    fleet = Fleet(server, directory, ledger, {**os.environ, "PYTHONWARNINGS": "default"})
+    producers = [Producer(seed * 10 + number, ledger, rate) for number in range(3)]
+    problems: list[str] = []
+    try:
+        began = time.monotonic()
+        fleet.start()
+        for producer in producers:
+            producer.start()
+        for act in acts:
+            fleet.wait(began + act.at)
+            print(act, flush=True)
+            fleet.do(act)
+        fleet.wait(began + seconds)
+        for producer in producers:
+            producer.stop()
+        fleet.calm_down()
+        for producer in producers:
+            producer.join(30)
+            if producer.is_alive():
+                problems.append("A producer hangs.")
+        print(f"calm after {time.monotonic() - began:.0f} s, {Job.objects.count()} jobs left", flush=True)
+
+        def settle(what: str, limit: float, is_done: object) -> None:
+            deadline = time.monotonic() + limit
+            while not is_done() and time.monotonic() < deadline:  # type: ignore[operator]
+                fleet.wait(time.monotonic() + 0.5)
+            if not is_done():  # type: ignore[operator]
+                problems.append(f"{what} after {limit:g} s.")
+
+        # A sweep for claims without an owner comes once a minute.
+        settle("Jobs have not ended", 100, lambda: not Job.objects.exists())
+        processes = plan.SUPERVISORS * plan.PROCESSES
+        settle("Rows of dead workers are left", 45, lambda: Worker.objects.filter(died_at=None).count() == processes)
+        settle("Rows of dead workers are left", 45, lambda: not Worker.objects.exclude(died_at=None).exists())
+        fleet.stop()
+        survivors = fleet.survivors()
+        if survivors:
+            problems.append(f"Worker processes are left: {survivors}.")
+        time.sleep(0.5)  # a server process lives a moment longer than its client
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+            locks = cursor.fetchone()[0]
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+            connections = cursor.fetchone()[0]
+            cursor.execute("SELECT job, count(*) FROM chaos_effect GROUP BY job")
+            effects = Counter(dict(cursor.fetchall()))
+        rows = Worker.objects.count()
+        problems += [
+            f"{count} {what} left at the end."
+            for count, what in ((locks, "advisory locks"), (connections, "connections"), (rows, "worker rows"))
+            if count
+        ]
+        history = History(effects=effects, slots=SLOTS, supervisor_of=fleet.supervisor_of())
+        fields = ("id", "state", "attempt", "max_attempts")
+        for id, *values in Job.objects.values_list(*fields):
+            history.finals[id] = Final(*values, live=True)
+        for id, *values in FinishedJob.objects.values_list(*fields):
+            if id in history.finals:
+                problems.append(f"Job {id} is in both tables.")
+            history.finals[id] = Final(*values)
+        connection.close()
+    finally:
+        for producer in producers:
+            producer.stop()
+        fleet.kill()
+    history.add(read(directory))
+    history.problems = [*problems, *fleet.problems, *fleet.log_problems()]
+    _report(history, fleet.counts)
+    return check(history)
+
+
+def _report(history: object, counts: dict[str, int]) -> None:
+    from tests.chaos.checker import History
+
+    assert isinstance(history, History)
+    executions = sum(map(len, history.executions.values()))
+    repeated = sum(len(all) - 1 for all in history.executions.values() if len(all) > 1)
+    natural = sum(e.outcome == "again" for all in history.executions.values() for e in all)
+    print("acts:", ", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
+    print(
+        f"jobs: {len(history.enqueued)} acknowledged, {len(history.rolled_back)} rolled back,"
+        f" {len(history.finals)} in the tables: {dict(Counter(final.state for final in history.finals.values()))}"
+    )
+    print(
+        f"executions: {executions}, of which repeated {repeated}: {natural} by the task's own wish, "
+        f"{repeated - natural} by a fault; processes: {len(history.supervisor_of)}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Say what is wrong with a run, from the notes of everybody. Pure, and so tested with planted violations.
+
+When is a further execution explained? Take two executions of one job that follow each other, A and B:
+
+- A said that the job wants to run again (a retry, a snooze, a failure with attempts left): B is natural.
+- A's process was killed while A ran, or within ``ACK_SECONDS`` of its end: its outcome may not have been stored. Time
+  during which the store was away, or A's process stopped, does not count, with ``RECOVERY_SECONDS`` after it.
+- A's worker fell silent: nobody could beat for it for ``SILENT_SECONDS`` or more, because its supervisor was stopped, or was killed
+  while the worker itself was stopped. Then others may take its jobs while A still runs.
+- A's process was told to leave (SIGTERM, to it or to its supervisor) and A ran on for longer than it may, or its outcome could not
+  be stored for as long.
+- A is transactional and the store went away around its commit.
+
+A kill of some other process, or an outage alone, explains nothing: outcomes are kept and stored later. B may overlap
+with A only when A's worker fell silent or had to leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+ACK_SECONDS = 2.0
+RECOVERY_SECONDS = 12.0
+SILENT_SECONDS = 8.0
+LEAVE_SECONDS = 28.0
+KILL_SECONDS = 0.2
+"""Between a kill and its note, or the note and the kill."""
+
+_ENDS = {
+    "hopeless": {"discarded"},
+    "discard": {"discarded"},
+    "cancel": {"cancelled"},
+    "poison": {"discarded", "completed"},
+}
+"""How jobs of a task end; all others are completed."""
+
+
+class Span(NamedTuple):
+    start: float
+    end: float
+
+    def meets(self, start: float, end: float) -> bool:
+        return self.start <= end and self.end >= start
+
+
+@dataclass(slots=True)
+class Execution:
+    job: int
+    attempt: int
+    pid: int
+    start: float
+    queue: str = "default"
+    end: float | None = None
+    outcome: str = ""
+    """``returned``, ``again``, ``ended`` or ``broken off``; '' while there is no end."""
+
+
+class Final(NamedTuple):
+    state: str
+    attempt: int
+    max_attempts: int
+    live: bool = False
+
+
+@dataclass
+class History:
+    enqueued: dict[int, str] = field(default_factory=dict)
+    """Acknowledged jobs and their tasks."""
+    rolled_back: set[int] = field(default_factory=set)
+    executions: dict[int, list[Execution]] = field(default_factory=lambda: defaultdict(list))
+    kills: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    terms: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stops: dict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    outages: list[Span] = field(default_factory=list)
+    supervisor_of: dict[int, int] = field(default_factory=dict)
+    finals: dict[int, Final] = field(default_factory=dict)
+    effects: Counter[int] = field(default_factory=Counter)
+    slots: dict[str, int] = field(default_factory=dict)
+    """How many jobs of a queue one process may run at once."""
+    problems: list[str] = field(default_factory=list)
+    """What the run itself saw: leftovers, log lines, exit codes."""
+
+    def add(self, notes: Iterable[Mapping[str, Any]]) -> None:
+        """Take the notes of the ledger in."""
+        for note in sorted(notes, key=lambda note: note["at"]):
+            at = note["at"]
+            match note["kind"]:
+                case "enqueued":
+                    self.enqueued.update(dict.fromkeys(note["jobs"], note["task"]))
+                case "rolled back":
+                    self.rolled_back.update(note["jobs"])
+                case "start":
+                    execution = Execution(note["job"], note["attempt"], note["pid"], at, note["queue"])
+                    self.executions[note["job"]].append(execution)
+                case "end":
+                    for execution in self.executions[note["job"]]:
+                        if (execution.pid, execution.attempt, execution.end) == (note["pid"], note["attempt"], None):
+                            execution.end, execution.outcome = at, note["outcome"]
+                            break
+                case "kill":
+                    for pid in note["pids"]:
+                        self.kills[pid].append(at)
+                case "term":
+                    for pid in note["pids"]:
+                        self.terms[pid].append(at)
+                case "stopped":
+                    for pid in note["pids"]:
+                        self.stops[pid].append(Span(note["since"], at))
+                case "outage":
+                    self.outages.append(Span(note["since"], at))
+
+
+def check(history: History) -> list[str]:
+    """Return a sentence, with the job's history, for everything that must not be."""
+    checker = _Checker(history)
+    return [*history.problems, *checker.jobs(), *checker.slots()]
+
+
+class _Checker:
+    def __init__(self, history: History) -> None:
+        self.h = history
+        self.unnoted = 0
+
+    def jobs(self) -> Iterator[str]:
+        h = self.h
+        for job in sorted({*h.enqueued, *h.executions, *h.finals, *h.rolled_back}):
+            for sentence in self._job(job):
+                yield f"Job {job} ({h.enqueued.get(job, 'not acknowledged')}): {sentence}\n{self._tell(job)}"
+
+    def _job(self, job: int) -> Iterator[str]:
+        h = self.h
+        final, executions = h.finals.get(job), h.executions.get(job, [])
+        if job in h.rolled_back and (final or executions):
+            yield "its transaction was rolled back, and it is there."
+        if job in h.enqueued and final is None:
+            yield "it was acknowledged, and is in no table."
+        if final is not None:
+            if final.live:
+                yield f"it never ended: {final.state}."
+            elif job in h.enqueued and final.state not in _ENDS.get(h.enqueued[job], {"completed"}):
+                yield f"it ended as {final.state}."
+            if final.attempt > final.max_attempts:
+                yield f"attempt {final.attempt} of {final.max_attempts}."
+            if final.state == "completed" and not any(e.outcome == "returned" for e in executions):
+                yield "it is completed, and no execution of it returned."
+            if any(e.attempt > final.max_attempts for e in executions):
+                yield "it was started more often than it has attempts."
+            if final.attempt > len(executions) and not (h.kills or h.stops):
+                yield "an attempt was spent that nobody started."
+        if h.enqueued.get(job) == "write":
+            expected = int(final is not None and final.state == "completed")
+            if h.effects[job] != expected:
+                yield f"its effect is there {h.effects[job]} times instead of {expected}."
+        for a, b in pairwise(executions):
+            reason = self._explain(a, b)
+            if not reason:
+                yield f"the execution of attempt {b.attempt} in process {b.pid} has no explanation."
+            elif b.start < self._ended(a) and reason not in ("silent", "left"):
+                yield f"attempt {b.attempt} in process {b.pid} overlaps with the execution before, which was {reason}."
+
+    def _explain(self, a: Execution, b: Execution) -> str:
+        if a.outcome == "again" and a.end is not None and a.end <= b.start:
+            return "natural"
+        unstored = self._unstored_until(a)
+        if any(
+            a.start - KILL_SECONDS <= at <= min(b.start, unstored) + KILL_SECONDS for at in self.h.kills.get(a.pid, ())
+        ):
+            return "killed"
+        if self._fell_silent(a, b):
+            return "silent"
+        if self._had_to_leave(a):
+            return "left"
+        if self.h.enqueued.get(a.job) == "write" and any(
+            span.meets(a.start, (a.end or b.start) + ACK_SECONDS) for span in self.h.outages
+        ):
+            return "uncommitted"
+        return ""
+
+    def _unstored_until(self, a: Execution) -> float:
+        """Until when the outcome of an execution may have been in its process's memory only."""
+        if a.end is None:
+            return float("inf")
+        until = a.end + ACK_SECONDS
+        hindrances = sorted([*self.h.outages, *self.h.stops.get(a.pid, ())])
+        for span in hindrances:
+            if span.meets(a.end - RECOVERY_SECONDS, until):
+                until = max(until, span.end + RECOVERY_SECONDS)
+        return until
+
+    def _fell_silent(self, a: Execution, b: Execution) -> bool:
+        h = self.h
+        supervisor = h.supervisor_of.get(a.pid, 0)
+        end = self._unstored_until(a)
+        for span in h.stops.get(supervisor, ()):
+            if span.end - span.start >= SILENT_SECONDS and span.meets(a.start, min(end, b.start)):
+                return b.start >= span.start + SILENT_SECONDS
+        orphaned = min(h.kills.get(supervisor, [float("inf")]))
+        for span in h.stops.get(a.pid, ()):
+            silence = Span(max(span.start, orphaned), span.end)
+            if silence.end - silence.start >= SILENT_SECONDS and silence.meets(a.start, min(end, b.start)):
+                return b.start >= silence.start + SILENT_SECONDS
+        return False
+
+    def _had_to_leave(self, a: Execution) -> bool:
+        end = self._unstored_until(a)
+        supervisor = self.h.supervisor_of.get(a.pid, 0)
+        asked = [*self.h.terms.get(a.pid, ()), *self.h.terms.get(supervisor, ()), *self.h.kills.get(supervisor, ())]
+        return any(at + LEAVE_SECONDS <= end and (a.end is None or at <= end) for at in asked)
+
+    def _ended(self, a: Execution) -> float:
+        if a.end is not None:
+            return a.end
+        # A process that its own supervisor killed tells nobody when; it was silent before, and that explains the overlap.
+        killed = [at - KILL_SECONDS for at in self.h.kills.get(a.pid, ()) if at >= a.start - KILL_SECONDS]
+        return min(killed, default=float("inf"))
+
+    def slots(self) -> Iterator[str]:
+        """No process runs more jobs of a queue at once than it has slots."""
+        by_place: dict[tuple[int, str], list[tuple[float, int]]] = defaultdict(list)
+        for executions in self.h.executions.values():
+            for e in executions:
+                by_place[e.pid, e.queue] += [(e.start, 1), (self._ended(e), -1)]
+        for (pid, queue), changes in by_place.items():
+            running = 0
+            for _, change in sorted(changes):
+                running += change
+                if running > self.h.slots.get(queue, 10**6):
+                    yield f"Process {pid} ran {running} jobs of {queue!r} at once."
+                    break
+
+    def _tell(self, job: int) -> str:
+        h = self.h
+        lines = [f"    final: {h.finals.get(job)}, effects: {h.effects[job]}"]
+        for e in h.executions.get(job, ()):
+            end = f"{e.end:.3f} {e.outcome}" if e.end is not None else "no end"
+            supervisor = h.supervisor_of.get(e.pid, 0)
+            lines.append(f"    {e.start:.3f} – {end}  attempt {e.attempt}, process {e.pid} of supervisor {supervisor}")
+            for pid in (e.pid, supervisor):
+                for name, times in (("killed", h.kills), ("SIGTERM", h.terms), ("stopped", h.stops)):
+                    if times.get(pid):
+                        lines.append(f"        {pid} {name}: {_format(times[pid])}")
+        if h.outages and h.executions.get(job):
+            first, last = h.executions[job][0].start - 20, h.executions[job][-1].start + 20
+            lines.append(f"    outages: {_format([o for o in h.outages if o.meets(first, last)])}")
+        return "\n".join(lines)
+
+
+def _format(times: Iterable[Any]) -> str:
+    return ", ".join(f"{t.start:.3f}–{t.end:.3f}" if isinstance(t, Span) else f"{t:.3f}" for t in times)

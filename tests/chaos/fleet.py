@@ -1,0 +1,299 @@
+"""The server and three supervisors with their workers; does to them what the plan says, and notes when."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from djqueue.contrib.embedded import PostgresServer
+from tests.chaos.ledger import Ledger
+from tests.chaos.plan import PROCESSES, SUPERVISORS, Act
+
+SLOTS = {"default": 8, "slow": 2, "single": 1}
+_RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (\w+) (\S+)")
+_MEANT = {
+    "job.stop",
+    "job.after_commit",
+    "worker.lost",
+    "worker.silent",
+    "worker.declared_dead",
+}
+"""Events that may be errors in a run like this one."""
+_ODD = ("Traceback", "Exception in", "Exception ignored", "Fatal")
+
+
+class Member:
+    """A supervisor process."""
+
+    def __init__(self, place: int, log: Path, env: dict[str, str]) -> None:
+        self.place = place
+        self.log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [
+                    *[sys.executable, "-m", "django", "runworker", "--worker-name", f"w{place}"],
+                    *["--processes", str(PROCESSES), "--concurrency", str(SLOTS["default"])],
+                    *["--queues", f"default,slow:{SLOTS['slow']},single:{SLOTS['single']}"],
+                ],
+                env=env,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.is_leaving = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def children(self) -> list[int]:
+        return sorted(pid for pid, parent in _processes() if parent == self.pid)
+
+
+class Fleet:
+    def __init__(self, server: PostgresServer, directory: Path, ledger: Ledger, env: dict[str, str]) -> None:
+        self.server = server
+        self._directory = directory
+        self._ledger = ledger
+        self._env = env
+        self._generations = itertools.count(1)
+        self.members: list[Member | None] = [None] * SUPERVISORS
+        self.past: list[Member] = []
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._away_since: float | None = None
+        self.problems: list[str] = []
+        self.counts: dict[str, int] = {}
+
+    def start(self) -> None:
+        for place in range(SUPERVISORS):
+            self._spawn(place)
+
+    def _spawn(self, place: int) -> None:
+        if self.members[place] is None:
+            log = self._directory / f"worker-{place}-{next(self._generations)}.log"
+            self.members[place] = Member(place, log, self._env)
+
+    def wait(self, until: float) -> None:
+        """Pass the time: do what has become due, and replace supervisors that have ended."""
+        while True:
+            self._reap()
+            now = time.monotonic()
+            while self._later and self._later[0][0] <= now:
+                heapq.heappop(self._later)[2]()
+            if now >= until:
+                return
+            due = self._later[0][0] if self._later else until
+            time.sleep(max(0.0, min(due, until, now + 0.1) - now))
+
+    def _at(self, seconds: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), call))
+
+    def _reap(self) -> None:
+        for place, member in enumerate(self.members):
+            if member is not None and (code := member.process.poll()) is not None:
+                self.members[place] = None
+                self.past.append(member)
+                if not member.is_leaving:
+                    self.problems.append(f"Supervisor {place} ended by itself with code {code}; see {member.log}.")
+                    self._at(1, lambda place=place: self._spawn(place))  # type: ignore[misc]
+                elif code not in (0, -signal.SIGKILL):
+                    self.problems.append(f"Supervisor {place} ended with code {code} after SIGTERM; see {member.log}.")
+
+    def do(self, act: Act) -> None:
+        self.counts[act.what] = self.counts.get(act.what, 0) + 1
+        verb, _, whom = act.what.partition(" ")
+        if whom in ("child", "supervisor", "both"):
+            member = self.members[act.supervisor]
+            if member is None:
+                return
+            children = member.children()
+            pids = {"child": [children[act.child % len(children)]] if children else [], "supervisor": [member.pid]}
+            # First the children: a supervisor that sees one die would start another that we do not know.
+            targets = pids.get(whom, [member.pid, *children])
+            if verb == "kill":
+                self._kill(member, targets, act.seconds)
+            elif verb == "term":
+                self._term(member, targets, act.seconds)
+            else:
+                self._stop(targets, act.seconds)
+        elif verb == "terminate":
+            self._terminate(share=0.3 if whom == "some" else 1.0)
+        elif verb == "restart":
+            with self._outage():
+                self.server.restart("immediate")
+        elif verb == "away":
+            self._go_away(act.seconds)
+        else:
+            self._make_read_only(act.seconds)
+
+    def _kill(self, member: Member, pids: list[int], seconds: float) -> None:
+        if member.pid in pids:
+            member.is_leaving = True
+            self._at(seconds, lambda: self._spawn(member.place))
+        _send(pids, signal.SIGKILL)
+        self._ledger.note("kill", pids=pids, by="plan")  # afterwards: what they began until then counts as killed
+
+    def _term(self, member: Member, pids: list[int], seconds: float) -> None:
+        self._ledger.note("term", pids=pids)
+        _send(pids, signal.SIGTERM)
+        if member.pid in pids and not member.is_leaving:
+            member.is_leaving = True
+
+            def succeed() -> None:
+                if self.members[member.place] is member:
+                    self._at(0.5, succeed)
+                else:
+                    self._spawn(member.place)
+
+            self._at(seconds, succeed)
+
+    def _stop(self, pids: list[int], seconds: float) -> None:
+        since = time.monotonic()
+        _send(pids, signal.SIGSTOP)
+
+        def resume() -> None:
+            _send(pids, signal.SIGCONT)
+            self._ledger.note("stopped", pids=pids, since=since)
+
+        self._at(seconds, resume)
+
+    @contextmanager
+    def _outage(self) -> Iterator[None]:
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._ledger.note("outage", since=since)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.server.url, autocommit=True, options="-c default_transaction_read_only=off")
+
+    def _terminate(self, share: float) -> None:
+        if self._away_since is None:
+            with self._outage(), suppress(psycopg.OperationalError), self.connect() as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                    " AND pid <> pg_backend_pid() AND random() < %s",
+                    [share],
+                )
+
+    def _go_away(self, seconds: float) -> None:
+        if self._away_since is not None:
+            return
+        self._away_since = time.monotonic()
+        self.server.stop("immediate")
+
+        def come_back() -> None:
+            assert self._away_since is not None
+            self.server.start()
+            self._ledger.note("outage", since=self._away_since)
+            self._away_since = None
+
+        self._at(seconds, come_back)
+
+    def _make_read_only(self, seconds: float) -> None:
+        if self._away_since is not None:
+            return
+        since = time.monotonic()
+        self._set_read_only("on")
+
+        def end() -> None:
+            if self._away_since is not None:
+                self._at(1, end)
+                return
+            self._set_read_only("off")
+            self._ledger.note("outage", since=since)
+
+        self._at(seconds, end)
+
+    def _set_read_only(self, value: str) -> None:
+        with self.connect() as connection:
+            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+            connection.execute("SELECT pg_reload_conf()")
+        self._terminate(1.0)
+
+    def calm_down(self) -> None:
+        """Undo what still lasts: everything is back and runs at the end."""
+        while self._later:
+            self.wait(self._later[0][0])
+
+    def stop(self, seconds: float = 75) -> None:
+        """SIGTERM to all; what does not end in time is a problem, and killed."""
+        for member in filter(None, self.members):
+            member.is_leaving = True
+            _send([member.pid], signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while any(self.members) and time.monotonic() < deadline:
+            self.wait(time.monotonic() + 0.1)
+        for member in filter(None, self.members):
+            self.problems.append(f"Supervisor {member.place} did not end within {seconds:g} s; see {member.log}.")
+        self.kill()
+
+    def kill(self) -> None:
+        for member in filter(None, self.members):
+            _send([*member.children(), member.pid], signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.killpg(member.pid, signal.SIGKILL)
+            member.process.wait(10)
+        for pid in self.survivors():
+            _send([pid], signal.SIGKILL)
+
+    def survivors(self) -> list[int]:
+        """Workers of this run that still live."""
+        return [pid for pid in self.supervisor_of() if b"djqueue.runtime.child" in _command(pid)]
+
+    def supervisor_of(self) -> dict[int, int]:
+        """Process id of each worker → that of its supervisor, by the logs."""
+        found = {}
+        for member in [*self.past, *filter(None, self.members)]:
+            for pid in re.findall(r"worker\.start .* pid=(\d+)", member.log.read_text(errors="replace")):
+                found[int(pid)] = member.pid
+        return found
+
+    def log_problems(self) -> Iterator[str]:
+        """Yield errors that nothing in the plan explains, and tracebacks that are no task's."""
+        for member in self.past:
+            level = event = ""
+            for number, line in enumerate(member.log.read_text(errors="replace").splitlines(), 1):
+                if match := _RECORD.match(line):
+                    level, event = match.groups()
+                    if level in ("ERROR", "CRITICAL") and event not in _MEANT:
+                        yield f"{member.log}:{number}: {line[:500]}"
+                elif event not in ("job.stop", "job.after_commit") and (line.startswith(_ODD) or "Warning:" in line):
+                    yield f"{member.log}:{number}: after {event}: {line[:500]}"
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Yield (process, parent) of every process that is no zombie."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError):
+                state, parent, *_ = Path(entry.path, "stat").read_text().rpartition(") ")[2].split()
+                if state != "Z":
+                    yield int(entry.name), int(parent)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from djqueue import conf
+from djqueue.exceptions import InvalidOptions
+from djqueue.records import PruneRule
+from djqueue.retention import Keep, parse_duration
+from djqueue.states import JobState
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (timedelta(hours=2), 7200),
+        (90, 90),
+        (0.5, 0.5),
+        (0, 0),
+        ("1 day", 86_400),
+        ("30 Days", 2_592_000),
+        ("1 day 12 hours", 129_600),
+        ("1 day, 12 hours and 30 minutes", 131_400),
+        ("90s", 90),
+        ("1.5h", 5400),
+        ("2 weeks", 1_209_600),
+        ("1 year", 31_557_600),
+    ],
+)
+def test_a_duration_is_read_as_people_write_it(value: object, seconds: float) -> None:
+    assert parse_duration(value) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "day", "1", "1 fortnight", "-1 day", "1 day ago", "1e99 days", "999999999 years", -1, float("nan"),
+     float("inf"), 1e300, True, [], timedelta(days=-1), timedelta.max, "1 day 12"],
+)  # fmt: skip
+def test_what_is_no_duration_is_refused_with_a_sentence(value: object) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_duration(value)
+
+
+def test_a_state_that_is_not_named_keeps_its_default() -> None:
+    options = conf.parse({"retention": {"completed": None}})
+
+    assert options.prune_rules() == [
+        PruneRule(JobState.COMPLETED),
+        PruneRule(JobState.DISCARDED, timedelta(days=30)),
+        PruneRule(JobState.CANCELLED, timedelta(days=7)),
+    ]
+
+
+def test_one_value_is_for_all_states() -> None:
+    assert set(conf.parse({"retention": "3 days"}).retention.values()) == {Keep(timedelta(days=3))}
+
+
+def test_none_keeps_all_for_ever() -> None:
+    assert set(conf.parse({"retention": None}).retention.values()) == {Keep()}
+
+
+def test_queues_and_tasks_say_what_differs() -> None:
+    options = conf.parse(
+        {
+            "queues": {"mail": {"concurrency": 3, "retention": {"completed": {"age": "1 hour", "count": 100}}}},
+            "tasks": {"shop.tasks.pay": {"retention": {"completed": None}}},
+        }
+    )
+
+    assert options.prune_rules()[3:] == [
+        PruneRule(JobState.COMPLETED, timedelta(hours=1), 100, queue="mail"),
+        PruneRule(JobState.COMPLETED, task="shop.tasks.pay"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retention": {"complete": "1 day"}}, "'complete' is no state of a finished job"),
+        ({"retention": {"executing": "1 day"}}, "'executing' is no state of a finished job"),
+        ({"retention": {"completed": "soon"}}, "'soon' is no duration"),
+        ({"retention": {"completed": {"cont": 3}}}, "not 'cont'"),
+        ({"retention": {"completed": {"count": -1}}}, "'count' is a number of jobs"),
+        ({"retention": {"completed": {"count": True}}}, "'count' is a number of jobs"),
+        ({"queues": {"mail": {"retention": {"completed": []}}}}, "'retention' of queue 'mail'"),
+        ({"tasks": {"pay": {}}}, "'pay' is no path of a task"),
+        ({"tasks": {"shop.pay": {"queue": 3}}}, "a dict with the key 'retention'"),
+        ({"tasks": []}, "'tasks' takes a dict"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(options: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidOptions, match=words):
+        conf.parse(options)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from djqueue import telemetry
+
+
+def test_an_event_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="djqueue"):
+        telemetry.emit("djqueue.job.stop", job=7, task="shop.tasks.mail", duration_seconds=0.01234)
+
+    [record] = caplog.records
+    assert record.getMessage() == "job.stop job=7 task=shop.tasks.mail duration_seconds=0.012"
+    assert record.djqueue == {"job": 7, "task": "shop.tasks.mail", "duration_seconds": 0.01234}  # type: ignore[attr-defined]
+
+
+def test_no_name_from_the_database_can_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="djqueue"):
+        telemetry.emit("djqueue.job.stop", queue="mail\n2030-01-01 CRITICAL all is lost", empty="")
+
+    [record] = caplog.records
+    assert "\n" not in record.getMessage()
+    assert record.getMessage().endswith("empty=''")
+
+
+def test_a_handler_that_fails_fails_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    def broken(event: str, fields: object) -> None:
+        raise ValueError("broken")
+
+    detach = [telemetry.attach(broken), telemetry.attach(lambda event, fields: seen.append(event))]
+    telemetry.emit("djqueue.job.stop", job=1)
+    for each in detach:
+        each()
+
+    assert seen == ["djqueue.job.stop"]
+    assert "handler failed" in caplog.text
