@@ -19,7 +19,7 @@ from bench.harness.installation import ROOT, Installation
 from bench.harness.processes import Failure
 from bench.harness.results import Results, commit, machine
 from bench.harness.scenarios import SCENARIOS, Run
-from bench.harness.servers import Postgres, Redis, redis
+from bench.harness.servers import Bunqueue, Postgres, Redis, Server, redis
 from bench.peers import registry
 from bench.peers.registry import Peer
 
@@ -83,13 +83,18 @@ def compare(options: argparse.Namespace, peers: list[Peer], names: list[str], ur
     with ExitStack() as stack:
         postgres = Postgres(url)
         stack.callback(postgres.close)
-        servers: dict[str, Postgres | Redis | Failure] = {"postgres": postgres}
+        servers: dict[str, Server | Failure] = {"postgres": postgres}
         for kind in ("redis-aof", "redis-none"):
             if any(peer.server == kind for peer in peers):
                 try:
                     servers[kind] = stack.enter_context(redis(is_durable=kind == "redis-aof"))
                 except Failure as failure:
                     servers[kind] = failure
+        installation = Installation()
+        for kind in ("bunqueue-memory", "bunqueue-sqlite"):
+            bunqueue = Bunqueue(installation.bunqueue(), is_durable=kind == "bunqueue-sqlite")
+            stack.callback(bunqueue.close)
+            servers[kind] = bunqueue
         about: dict[str, Any] = {
             "machine": machine(),
             "commit": commit(),
@@ -100,7 +105,6 @@ def compare(options: argparse.Namespace, peers: list[Peer], names: list[str], ur
             "redis": next((server.describe() for server in servers.values() if isinstance(server, Redis)), None),
         }
         results = Results.open(options.json, about, is_fresh=options.fresh)
-        installation = Installation()
         usable = [peer for peer in peers if introduce(peer, servers, installation, results)]
         for repeat in range(options.repeat):
             for name in names:
@@ -119,9 +123,7 @@ def compare(options: argparse.Namespace, peers: list[Peer], names: list[str], ur
         write(results)
 
 
-def introduce(
-    peer: Peer, servers: dict[str, Postgres | Redis | Failure], installation: Installation, results: Results
-) -> bool:
+def introduce(peer: Peer, servers: dict[str, Server | Failure], installation: Installation, results: Results) -> bool:
     """Install a peer and note what it is; return whether it can be measured."""
     entry: dict[str, Any] = {
         "durability": peer.durability,
@@ -159,7 +161,7 @@ def one(
     peer: Peer,
     name: str,
     repeat: int,
-    server: Postgres | Redis,
+    server: Server,
     installation: Installation,
     options: argparse.Namespace,
     results: Results,
@@ -177,6 +179,8 @@ def one(
         shutil.rmtree(run.folder, ignore_errors=True)
         if isinstance(server, Postgres):
             server.release()
+        elif isinstance(server, Bunqueue):
+            server.close()
     note["took"] = round(time.monotonic() - started, 1)
     results.add(note)
     outcome = note.get("problem") or f"{note['value']:,.2f} {SCENARIOS[name].unit} ({note['jobs']:,} jobs)"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
+
 from django.apps import AppConfig
 from django.core import checks
 
@@ -15,3 +18,5 @@ class DjqueueConfig(AppConfig):
         from djqueue.checks import check_backends
 
         checks.register(check_backends)
+        if "DJQUEUE_BENCHMARK" in os.environ:  # a worker that manage.py benchqueue started
+            import_module("djqueue.benchmark.tasks")

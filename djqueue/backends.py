@@ -103,7 +103,7 @@ class PostgresBackend(compat.BaseTaskBackend):
         ours = Task.of(task)
         new = self.new_job(ours, args, kwargs)
         if ours.unique is None:
-            [inserted] = self.engine.insert([new])
+            [inserted] = self.engine.insert([new], relaxed=self._durability(ours) == "relaxed")
         else:
             [inserted] = self.engine.insert([new], rule=_rule(ours.unique))
             if inserted.was_duplicate:
@@ -160,6 +160,10 @@ class PostgresBackend(compat.BaseTaskBackend):
         self.validate_task(task)
         encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
         return self._new_job(task, encoded, carriers.capture())
+
+    def _durability(self, task: Task) -> str:
+        rules = self.settings.queues.get(task.queue_name)
+        return task.durability or (rules and rules.durability) or self.settings.durability
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         key, delay = None, task.delay

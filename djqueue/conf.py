@@ -22,6 +22,10 @@ QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 class QueueOptions:
     concurrency: int | None = None
     """How many jobs of this queue one worker process runs at once, in slots of its own. None: it shares the worker's."""
+    delivery: str = "at_least_once"
+    """"at_most_once": a fetched job is taken out of the store and never runs again, whatever happens to its worker."""
+    durability: str | None = None
+    """"relaxed": an enqueue outside of a transaction does not wait for the disk; None: what the backend's says."""
     retention: Retention = field(default_factory=dict)
     """What differs for this queue from the backend's ``retention``."""
 
@@ -43,6 +47,9 @@ class Options:
     retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
     """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
     A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
+    durability: str = "durable"
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
+    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
@@ -69,6 +76,9 @@ class Options:
         )
 
 
+DELIVERIES = ("at_least_once", "at_most_once")
+DURABILITIES = ("durable", "relaxed")
+_CHOICES: dict[str, tuple[str, ...]] = {"durability": DURABILITIES}
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
     "max_args_bytes": (1024, 64 * 1024 * 1024),
@@ -108,6 +118,8 @@ def parse(options: object) -> Options:
 
 
 def _problem(key: str, value: object, default: object) -> str:
+    if key in _CHOICES:
+        return _choice_problem(repr(key), value, _CHOICES[key])
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
     if isinstance(default, str):
@@ -119,6 +131,10 @@ def _problem(key: str, value: object, default: object) -> str:
     return ""
 
 
+def _choice_problem(name: str, value: object, choices: tuple[str, ...]) -> str:
+    return "" if value in choices else f"{name} takes {' or '.join(map(repr, choices))}, not {value!r}."
+
+
 def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]:
     parsed: dict[str, QueueOptions] = {}
     if not isinstance(value, Mapping):
@@ -127,9 +143,10 @@ def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]
     for name, rules in value.items():
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
             problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
-        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency", "retention"}:
+        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency", "delivery", "durability", "retention"}:
             problems.append(
-                f"The rules of queue {name!r} are a dict with the keys 'concurrency' and 'retention', not {rules!r}."
+                f"The rules of queue {name!r} are a dict with the keys 'concurrency', 'delivery', 'durability' and"
+                f" 'retention', not {rules!r}."
             )
         else:
             concurrency = rules.get("concurrency")
@@ -137,7 +154,17 @@ def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]
                 problems.append(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}.")
             retention, wrong = parse_retention(f"'retention' of queue {name!r}", rules.get("retention", {}))
             problems += wrong
-            parsed[name] = QueueOptions(concurrency=concurrency, retention=retention)
+            delivery = rules.get("delivery", DELIVERIES[0])
+            durability = rules.get("durability")
+            if problem := _choice_problem(f"'delivery' of queue {name!r}", delivery, DELIVERIES):
+                problems.append(problem)
+            if durability is not None and (
+                problem := _choice_problem(f"'durability' of queue {name!r}", durability, DURABILITIES)
+            ):
+                problems.append(problem)
+            parsed[name] = QueueOptions(
+                concurrency=concurrency, delivery=delivery, durability=durability, retention=retention
+            )
     return parsed
 
 

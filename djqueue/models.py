@@ -253,11 +253,12 @@ class CronEntry(models.Model):
     )
     overlap = models.CharField(
         _("overlap"),
-        max_length=5,
+        max_length=14,
         choices=[
             ("allow", _("run beside it")),
             ("skip", _("leave this time out")),
             ("queue", _("wait for its end")),
+            ("cancel_running", _("cancel it and run")),
         ],
         db_default="allow",
         default="allow",

@@ -188,6 +188,17 @@ class ClaimedJob(NamedTuple):
     ready_at: datetime
     """When it became available; with ``id``, its place in its level of the queue."""
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether the job is in no table while it runs, and so runs at most once."""
+        return isinstance(self, TakenJob)
+
+
+class TakenJob(ClaimedJob):
+    """A job of a queue with ``delivery="at_most_once"``: taken out of the store, and all that is left of it."""
+
+    attempted_by: UUID = NOBODY
+
 
 class Ack(NamedTuple):
     """The outcome of one claim. ``state`` is where the job goes.
@@ -211,6 +222,8 @@ class Ack(NamedTuple):
     """False gives the attempt back: handed back, snoozed, never begun."""
     note: str | None = None
     """A JSON object to merge into the meta of a job that is put back."""
+    taken: TakenJob | None = None
+    """The job itself, if the store has it no more. It is put back only if it never began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue import backoff as backoffs
-from djqueue import compat, registry
+from djqueue import compat, conf, registry
 from djqueue import unique as uniques
 from djqueue.backoff import Backoff
 from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
@@ -113,6 +113,12 @@ def _aliases_problem(value: object) -> str:
     return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
 
 
+def _durability_problem(value: object) -> str:
+    if value is None or value in conf.DURABILITIES:
+        return ""
+    return f"durability takes {' or '.join(map(repr, conf.DURABILITIES))}, not {value!r}."
+
+
 def _bool_problem(name: str) -> Callable[[object], str]:
     return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
 
@@ -171,6 +177,9 @@ class Task(_Task):
     """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
     transactional: bool = field(default=False, metadata=_option(_bool_problem("transactional")))
     """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    durability: str | None = field(default=None, metadata=_option(_durability_problem, per_job=True))
+    """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
+    the backend's options say."""
     aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
     """Former names: jobs enqueued under them run this task."""
     unique: Unique | None = field(
@@ -398,6 +407,7 @@ def task(
     timeout: float | timedelta | None = ...,
     max_age: float | timedelta | None = ...,
     transactional: bool = ...,
+    durability: str | None = ...,
     aliases: Sequence[str] = ...,
     unique: Unique | bool | str | None = ...,
     cron: str | Cron | Sequence[str | Cron] | None = ...,

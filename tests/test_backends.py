@@ -13,15 +13,18 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.dispatch import Signal
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from djqueue import (
     InvalidArguments,
+    InvalidOptions,
     JobTooLarge,
     TaskContext,
     TaskResult,
     UnknownTask,
     UnknownTaskResult,
     compat,
+    conf,
     registry,
 )
 from djqueue.backends import PostgresBackend
@@ -523,3 +526,46 @@ class TestContract:
     @override_settings(USE_TZ=False)
     def test_a_naive_run_after_is_allowed_without_time_zones(self) -> None:
         tasks.add.using(run_after=datetime(2040, 1, 1)).enqueue(1)
+
+
+class TestDurability:
+    @pytest.mark.parametrize(
+        ("options", "relaxed"),
+        [
+            ({}, False),
+            ({"durability": "relaxed"}, True),
+            ({"durability": "relaxed", "queues": {"default": {"durability": "durable"}}}, False),
+            ({"queues": {"default": {"durability": "relaxed"}}}, True),
+            ({"queues": {"other": {"durability": "relaxed"}}}, False),
+        ],
+    )
+    @committed
+    def test_the_queue_goes_before_the_backend(self, options: dict[str, Any], relaxed: bool) -> None:
+        entry = {"BACKEND": "djqueue.backends.PostgresBackend", "QUEUES": [], "OPTIONS": options}
+        with override_settings(TASKS={"default": entry}), CaptureQueriesContext(connection) as queries:
+            tasks.add.enqueue(1)
+
+        assert ("synchronous_commit" in queries.captured_queries[0]["sql"]) is relaxed
+
+    @committed
+    def test_the_task_goes_before_both(self) -> None:
+        with CaptureQueriesContext(connection) as queries:
+            tasks.add.using(durability="relaxed").enqueue(1)
+
+        assert "synchronous_commit" in queries.captured_queries[0]["sql"]
+
+    def test_another_word_is_refused(self) -> None:
+        with pytest.raises(compat.InvalidTask, match="'durable' or 'relaxed', not 'sloppy'"):
+            tasks.add.using(durability="sloppy")
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"durability": "no"},
+            {"queues": {"a": {"durability": "no"}}},
+            {"queues": {"a": {"delivery": "exactly_once"}}},
+        ],
+    )
+    def test_and_so_it_is_in_the_options(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InvalidOptions, match="takes '"):
+            conf.parse(options)

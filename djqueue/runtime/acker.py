@@ -105,7 +105,18 @@ class Acker(Service):
     def _discard(self, ack: Ack, error: EngineRefused) -> set[int]:
         telemetry.emit("djqueue.ack.refused", logging.ERROR, job=ack.id, error=str(error))
         return self._engine.ack(
-            [Ack(ack.id, ack.claim, JobState.DISCARDED, ack.started, ack.finished, None, _UNSTORABLE)]
+            [
+                Ack(
+                    ack.id,
+                    ack.claim,
+                    JobState.DISCARDED,
+                    ack.started,
+                    ack.finished,
+                    None,
+                    _UNSTORABLE,
+                    taken=ack.taken,
+                )
+            ]
         )
 
     def _settle(self, part: list[tuple[Ack, int]], accepted: set[int]) -> None:

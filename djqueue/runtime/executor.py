@@ -29,7 +29,7 @@ from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import outcome_of
+from djqueue.runtime.outcomes import for_job, outcome_of
 from djqueue.runtime.runs import Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
@@ -136,7 +136,7 @@ class Executor:
                 value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
-                if not self._engine.ack_here(ack):
+                if not self._engine.ack_here(for_job(ack, job)):
                     raise _StaleClaim
                 is_acknowledged = True
         except _StaleClaim:
@@ -243,7 +243,7 @@ class Executor:
         error = TimeoutError(f"It had not begun by {job.expires_at}, when it expired.")
         entry = encode_error(error, attempt=job.attempt, worker=self._worker)
         ack = Ack(job.id, job.claim, JobState.CANCELLED, None, time.monotonic(), None, entry, is_spent=False)
-        self._acker.put(ack, run.execution.place)
+        self._acker.put(for_job(ack, job), run.execution.place)
         if self._observers.want_finish(error):
             self._observers.finished(run.execution, ack, error)
 
@@ -291,6 +291,7 @@ class Executor:
         place = run.execution.place
         if self.running.pop(place, None) is None:
             return  # given back while it ran; somebody else owns the job now
+        ack = for_job(ack, run.execution.job)
         if not self._observers.want_finish(error):
             self._acker.put(ack, place)
         elif self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:

@@ -45,9 +45,12 @@ class Lane:
         *,
         start_thread: Callable[[Lane, Execution], None],
         start_async: Callable[[Lane, list[Execution]], None],
+        may_prefetch: bool = True,
     ) -> None:
+        """Without ``may_prefetch`` only free slots are filled: what is fetched at most once must not wait here."""
         self.queues = list(queues)
         self.slots = slots
+        self._may_prefetch = may_prefetch
         self.running = 0
         self.estimate = 0.0
         """Smoothed seconds per job; 0: nothing is known."""
@@ -141,7 +144,7 @@ class Lane:
             on_room()
 
     def _prefetch(self) -> int:
-        if not self.estimate:
+        if not self.estimate or not self._may_prefetch:
             return 0
         return min(PREFETCH_LIMIT, int(self.slots * PREFETCH_SECONDS / self.estimate))
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from djqueue.backoff import delay_seconds
 from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
-from djqueue.records import ClaimedJob
+from djqueue.records import Ack, ClaimedJob, TakenJob
 from djqueue.states import JobState
 from djqueue.tasks import Task
+
+_INTERRUPTED = (
+    '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'
+)
 
 
 class Outcome(NamedTuple):
@@ -24,6 +29,21 @@ class Outcome(NamedTuple):
 
 def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     """Decide by the exception's type, the attempts that are left and the task's backoff."""
+    outcome = _outcome_of(error, job, task)
+    # A job that may run once has run.
+    return Outcome(JobState.DISCARDED) if job.is_taken and not outcome.state.is_final else outcome
+
+
+def for_job(ack: Ack, job: ClaimedJob) -> Ack:
+    """Return the ack as the store needs it for a job that it has no more: with the job, and never to run again."""
+    if not isinstance(job, TakenJob):
+        return ack
+    if ack.started is not None and not ack.state.is_final:
+        ack = ack._replace(state=JobState.DISCARDED, finished=time.monotonic(), error=ack.error or _INTERRUPTED)
+    return ack._replace(taken=job)
+
+
+def _outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     match error:
         case Snooze():
             return Outcome(JobState.SCHEDULED, delay_seconds(error.delay, job.attempt), is_spent=False, is_error=False)

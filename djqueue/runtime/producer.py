@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
+from djqueue.runtime.outcomes import for_job
 from djqueue.service import Service
 from djqueue.states import JobState
 
@@ -51,6 +52,7 @@ class Producer(Service):
         canceller: Canceller,
         *,
         poll_interval_seconds: float,
+        at_most_once: Collection[str] = (),
         max_jobs: int | None = None,
         drain: bool = False,
         on_finished: Callable[[], None] = lambda: None,
@@ -65,6 +67,7 @@ class Producer(Service):
         self._claims = claims
         self._canceller = canceller
         self._poll_interval = poll_interval_seconds
+        self._at_most_once = at_most_once
         self._remaining = max_jobs
         self._drain = drain
         self._on_finished = on_finished
@@ -120,6 +123,8 @@ class Producer(Service):
 
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
         try:
+            if queue in self._at_most_once:
+                return self._engine.take(queue, limit, self._worker)
             jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
         except Exception:
             # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
@@ -196,7 +201,7 @@ class Producer(Service):
                 # Back with a visible reason and its attempt, until a worker knows it; others wait behind nothing.
                 note = json.dumps({"parked": storable(error, 500)})
                 ack = Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
-                self._acker.put(ack, place)
+                self._acker.put(for_job(ack, job), place)
             else:
                 executions.append(Execution(job, task, task.is_async, place, now))
         if self._remaining is not None:
@@ -255,4 +260,5 @@ class Producer(Service):
     def _hand_back(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
             job = execution.job
-            self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), execution.place)
+            ack = Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False)
+            self._acker.put(for_job(ack, job), execution.place)

@@ -26,6 +26,7 @@ from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.observers import Observers
+from djqueue.runtime.outcomes import for_job
 from djqueue.runtime.producer import Producer
 from djqueue.runtime.runs import Run
 from djqueue.service import Service
@@ -103,12 +104,14 @@ class Worker:
             max_result_bytes=options.max_result_bytes,
             on_stuck=self._on_stuck,
         )
+        at_most_once = {name for name, rules in options.queues.items() if rules.delivery == "at_most_once"}
         self._lanes = [
             Lane(
                 lane.queues,
                 lane.slots,
                 start_thread=self._executor.start_thread,
                 start_async=self._executor.start_async,
+                may_prefetch=at_most_once.isdisjoint(lane.queues),
             )
             for lane in spec.lanes
         ]
@@ -122,6 +125,7 @@ class Worker:
             claims,
             Canceller(fetching, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
+            at_most_once=at_most_once,
             max_jobs=spec.max_jobs,
             drain=spec.drain,
             on_finished=self._on_finished,
@@ -253,7 +257,7 @@ class Worker:
             # First the outcome is ours, then the task is told: what it does now counts no more.
             self._executor.disown(place)
             run.stop("The worker has to leave.")
-            self._acker.put(ack, place)
+            self._acker.put(for_job(ack, job), place)
         deadline = time.monotonic() + _ABORT_FLUSH_SECONDS
         while self._claims.held and time.monotonic() < deadline:
             self._wait_for_command(0.05)

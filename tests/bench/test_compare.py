@@ -100,11 +100,14 @@ def test_versions_are_exact_and_files_hold_no_addresses() -> None:
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    Results.open(file, about(), is_fresh=False).add(run_of("djqueue", "add_seq", 0, value=1.0))
+    first = Results.open(file, about(), is_fresh=False)
+    first.add(run_of("djqueue", "add_seq", 0, value=1.0))
+    first.add(run_of("djqueue", "drain_c1", 0, problem="no server"))
 
     again = Results.open(file, about(begun="2026-01-02"), is_fresh=False)
 
     assert again.has("djqueue", "add_seq", 0)
+    assert not again.has("djqueue", "drain_c1", 0)
     assert not again.has("djqueue", "add_seq", 1)
     assert again.about["begun"] == "2026-01-01"
 

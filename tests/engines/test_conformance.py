@@ -412,6 +412,97 @@ class TestFetch:
         assert ids(worker.fetch(queue, 1, me)) == [id]
 
 
+class TestTake:
+    """Jobs that run at most once: the store forgets them when they are fetched."""
+
+    def test_it_gives_what_fetch_gives(self, engine, worker, me):
+        fields = {"args": '["Ü"]', "priority": 5, "max_attempts": 3, "meta": '{"a":1}', "expires_at": NOW + SECOND}
+        taken_id, fetched_id = insert_one(engine, queue="a", **fields), insert_one(engine, queue="b", **fields)
+
+        [taken] = worker.take("a", 5, me, now=NOW)
+        [fetched] = worker.fetch("b", 5, me, now=NOW)
+
+        assert (taken.id, fetched.id) == (taken_id, fetched_id)
+        assert tuple(taken._replace(id=0, queue="")) == tuple(fetched._replace(id=0, queue=""))
+        assert (taken.is_taken, fetched.is_taken) == (True, False)
+
+    def test_while_it_runs_the_store_does_not_know_it(self, engine, worker, me):
+        id = insert_one(engine)
+        worker.take("default", 1, me)
+
+        assert engine.get(id) is None
+        assert worker.take("default", 1, me) == []
+        assert worker.rescue([me]).count == 0
+
+    def test_they_come_in_run_order_up_to_the_limit(self, engine, worker, me):
+        low, high = insert_one(engine, priority=-1), insert_one(engine, priority=1)
+
+        assert ids(worker.take("default", 1, me)) == [high]
+        assert ids(worker.take("default", 5, me)) == [low]
+
+    def test_nothing_for_a_dead_worker_or_from_a_paused_queue(self, engine, worker, register):
+        insert(engine)
+        dead, living = register(), register()
+        worker.bury([dead])
+
+        assert worker.take("default", 1, dead) == []
+        engine.pause("default")
+        assert worker.take("default", 1, living) == []
+
+    @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.DISCARDED, JobState.CANCELLED])
+    def test_the_ack_writes_the_history(self, engine, worker, me, state):
+        id = insert_one(engine, args="[1]", meta='{"a":1}')
+        [job] = worker.take("default", 1, me, now=NOW)
+        end = time.monotonic()
+        outcome = ack(job, state, started=end - 2, finished=end, result='{"b":2}', error='{"m":1}', taken=job)
+
+        assert worker.ack([outcome], now=NOW + SECOND) == {id}
+
+        stored = engine.get(id)
+        assert (stored.state, stored.args, stored.meta, stored.result) == (state, [1], {"a": 1}, {"b": 2})
+        assert (stored.attempt, stored.claim, stored.attempted_by, stored.errors) == (1, 1, me, [{"m": 1}])
+        assert stored.finished_at - stored.started_at == pytest.approx(2 * SECOND, abs=SECOND / 100)
+
+    def test_an_ack_after_a_lost_answer_changes_nothing(self, engine, worker, me):
+        insert(engine)
+        [job] = worker.take("default", 1, me)
+        worker.ack([ack(job, result="1", taken=job)])
+
+        assert worker.ack([ack(job, result="2", taken=job)]) == {job.id}
+        assert engine.get(job.id).result == 1
+
+    def test_what_never_began_is_put_back_unspent(self, engine, worker, me):
+        insert(engine, args="[1]")
+        [job] = worker.take("default", 1, me)
+
+        assert worker.ack([ack(job, JobState.AVAILABLE, is_spent=False, taken=job)]) == {job.id}
+
+        stored = engine.get(job.id)
+        assert (stored.state, stored.attempt, stored.args) == (JobState.AVAILABLE, 0, [1])
+        [again] = worker.take("default", 1, me)
+        assert (again.attempt, again.claim) == (1, 2)
+
+    def test_or_parked(self, engine, worker, me):
+        insert(engine, meta='{"a":1}')
+        [job] = worker.take("default", 1, me)
+
+        worker.ack([ack(job, JobState.SCHEDULED, delay=30, is_spent=False, note='{"parked":"x"}', taken=job)], now=NOW)
+
+        stored = engine.get(job.id)
+        assert (stored.state, stored.scheduled_at) == (JobState.SCHEDULED, NOW + 30 * SECOND)
+        assert stored.meta == {"a": 1, "parked": "x"}
+
+    def test_a_batch_may_hold_both_kinds(self, engine, worker, me):
+        insert(engine, 2)
+        [taken] = worker.take("default", 1, me)
+        [fetched] = worker.fetch("default", 1, me)
+
+        accepted = worker.ack([ack(fetched), ack(taken, taken=taken), ack(fetched._replace(id=10**9))])
+
+        assert accepted == {taken.id, fetched.id}
+        assert engine.get(taken.id).state == engine.get(fetched.id).state == JobState.COMPLETED
+
+
 class TestAck:
     def test_a_completed_job_keeps_its_outcome_and_times(self, engine, worker, me):
         id = insert_one(engine)

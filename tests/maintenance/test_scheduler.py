@@ -352,6 +352,22 @@ class TestOverlap:
         assert [at for at, outcome in ticks() if outcome == "enqueued"] == minutes(1, 9)
         assert {outcome for _, outcome in ticks()} == {"enqueued", "skipped: missed"}
 
+    def test_cancel_running_ends_what_waits_and_asks_what_executes(self, engine, scheduler) -> None:
+        add(engine, overlap="cancel_running")
+        settle(scheduler, NOW + MINUTE)
+        first = Job.objects.get()
+
+        settle(scheduler, NOW + 2 * MINUTE)
+        Job.objects.update(state="executing")
+        second = Job.objects.get()
+        settle(scheduler, NOW + 3 * MINUTE)
+
+        assert FinishedJob.objects.get(pk=first.pk).state == "cancelled"
+        second.refresh_from_db()
+        assert second.cancel_request["by"] == "cron: entry"
+        assert Job.objects.exclude(pk=second.pk).get().cancel_request is None
+        assert [outcome for _, outcome in ticks()] == ["enqueued"] * 3
+
     def test_a_job_run_by_hand_counts_as_a_previous_one(self, engine, scheduler) -> None:
         add(engine, overlap="skip")
         engine.cron.run(read(engine), scheduler_module.new_job(read(engine), {}), by="anna", now=NOW)

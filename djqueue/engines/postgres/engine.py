@@ -31,6 +31,7 @@ from djqueue.engines.postgres.place import Place
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
+from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
@@ -53,6 +54,7 @@ from djqueue.records import (
     QueueCounts,
     Rescued,
     Staged,
+    TakenJob,
     UniqueRule,
     WorkerInfo,
 )
@@ -137,6 +139,10 @@ class PostgresEngine(Steering):
     def ack_here(self, ack: Ack) -> bool:
         """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
         with connections[self.alias].cursor() as cursor:
+            if ack.taken is not None:
+                for name, params in taken_statements([ack], None):
+                    cursor.execute(sql(name), params)
+                return True
             cursor.execute(sql("ack"), {**_ack_columns([ack]), "result": _texts([ack.result]), "now": None})
             return cursor.fetchone() is not None
 
@@ -255,10 +261,22 @@ class PostgresWorkerEngine:
             buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
             place.note_walk(buffers, time.monotonic() - began)
 
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
+        # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
+        jobs = list(
+            map(TakenJob._make, self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}))
+        )
+        for job in jobs:
+            job.attempted_by = worker
+        return jobs
+
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
         if not acks:
             return set()
+        if any(ack.taken for ack in acks):
+            return self._ack_taken(acks, now)
         # Sorted by id, like every write of many rows: two of them can then not wait for each other.
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
@@ -295,6 +313,12 @@ class PostgresWorkerEngine:
             with suppress(EngineUnavailable):
                 self.wake(self._release([key for _, key in ended], now))
         return accepted
+
+    def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> set[int]:
+        taken = [ack for ack in acks if ack.taken is not None]
+        self._run_all(taken_statements(taken, now))
+        self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
+        return {ack.id for ack in taken} | self.ack([ack for ack in acks if ack.taken is None], now=now)
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""

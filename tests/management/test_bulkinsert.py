@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from djqueue import bulk
+from djqueue.models import Job
+from tests.processes import environment, eventually
+
+pytestmark = pytest.mark.django_db
+COUNT = "tests.ledger.tasks.count"
+
+
+def run(*args: str) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        call_command("bulkinsert", *args, stdout=out, stderr=err)
+    except CommandError as error:
+        err.write(str(error))
+        raise CommandError(err.getvalue()) from None
+    return out.getvalue(), err.getvalue()
+
+
+def write(path: Path, *lines: Any) -> str:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return str(path)
+
+
+def stored() -> list[tuple[list[Any], dict[str, Any]]]:
+    return [(job.args, job.kwargs) for job in Job.objects.order_by("id")]
+
+
+class TestJsonLines:
+    def test_objects_are_keywords_and_arrays_are_positional(self, tmp_path: Path) -> None:
+        out, _ = run(COUNT, write(tmp_path / "a.jsonl", {"number": 1}, [2], "", [3]))
+
+        assert stored() == [([], {"number": 1}), ([2], {}), ([3], {})]
+        assert out.startswith("3 jobs stored in")
+
+    def test_gzip_and_a_byte_order_mark(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl.gz"
+        path.write_bytes(gzip.compress(b"\xef\xbb\xbf[1]\r\n[2]"))
+
+        run(COUNT, str(path))
+
+        assert stored() == [([1], {}), ([2], {})]
+
+    def test_the_settings_of_the_jobs(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.jsonl", [1])
+
+        run(COUNT, path, "--queue", "mail", "--priority", "7", "--run-after", "2030-01-01T00:00:00")
+        run(COUNT, path, "--run-after", "01:00:00")
+
+        first, second = Job.objects.order_by("id")
+        assert (first.queue, first.priority, first.scheduled_at.year) == ("mail", 7, 2030)
+        assert 3595 < (second.scheduled_at - second.inserted_at).total_seconds() < 3605
+
+    def test_a_second_run_with_unique_stores_what_is_missing(self, tmp_path: Path) -> None:
+        run(COUNT, write(tmp_path / "a.jsonl", [1], [2]), "--unique")
+
+        out, _ = run(COUNT, write(tmp_path / "a.jsonl", [1], [2], [3]), "--unique")
+
+        assert [args for args, _ in stored()] == [[1], [2], [3]]
+        assert "2 duplicates left out" in out
+
+    def test_a_dry_run_stores_nothing(self, tmp_path: Path) -> None:
+        out, _ = run(COUNT, write(tmp_path / "a.jsonl", [1], [2]), "--dry-run")
+
+        assert out.startswith("2 jobs would be stored")
+        assert stored() == []
+
+
+class TestCsv:
+    def test_the_first_line_names_the_arguments(self, tmp_path: Path) -> None:
+        run("tests.app.tasks.add", write(tmp_path / "a.csv", "a,b", '"1\nü",2'))
+
+        assert stored() == [([], {"a": "1\nü", "b": "2"})]
+
+    def test_columns_are_mapped_and_converted(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.csv", "name,User ID,extra", 'x,5,"[1]"')
+
+        run("tests.app.tasks.add", path, "--map", "User ID=a:int", "--map", "extra=b:json")
+
+        assert stored() == [([], {"a": 5, "b": [1]})]
+
+    def test_bad_rows_are_told(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.csv", "n", "1", "1,2", "x", '"2\n"', "y")
+
+        with pytest.raises(CommandError) as error:
+            run(COUNT, path, "--map", "n=number:int")
+
+        said = str(error.value).splitlines()
+        assert said[0] == "Line 3: It has 2 fields, and the first line has 1."
+        assert said[1].startswith("Line 4: 'n' is 'x': invalid literal for int()")
+        assert said[2].startswith("Line 7: 'n' is 'y'")
+
+    @pytest.mark.parametrize(
+        ("header", "said"), [("a,a", "Two columns have the same name."), ("b", "There is no column 'n'; there are: b.")]
+    )
+    def test_a_bad_header(self, tmp_path: Path, header: str, said: str) -> None:
+        columns = ["--map", "n=number"] if "no column" in said else []
+
+        with pytest.raises(CommandError, match=said):
+            run(COUNT, write(tmp_path / "a.csv", header, "1,2"), *columns)
+
+
+class TestBadLines:
+    LINES = (
+        [1],
+        "{nonsense",
+        [1, 2, 3],
+        {"wrong": 1},
+        5,
+        '{"number": NaN}',
+        '["a\\u0000b"]',
+        [2],
+        '["\\ud800"]',
+        ["x" * 300_000],
+    )
+
+    def test_all_are_told_and_nothing_is_stored(self, tmp_path: Path) -> None:
+        with pytest.raises(CommandError) as error:
+            run(COUNT, write(tmp_path / "a.jsonl", *self.LINES))
+
+        said = str(error.value)
+        assert [line.split(":")[0] for line in said.splitlines()[:-1]] == [
+            f"Line {n}" for n in (2, 3, 4, 5, 6, 7, 9, 10)
+        ]
+        assert "8 line(s) cannot become jobs. Nothing was stored." in said
+        assert stored() == []
+
+    def test_bytes_that_are_no_text_are_told(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n')
+
+        with pytest.raises(CommandError, match=r"Line 2: .*surrogate"):
+            run(COUNT, str(tmp_path / "a.jsonl"))
+
+    def test_the_good_ones_are_stored_if_that_is_wanted(self, tmp_path: Path) -> None:
+        path, rejects = write(tmp_path / "a.jsonl", *self.LINES), tmp_path / "rejects"
+
+        with pytest.raises(SystemExit) as exit:
+            run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
+
+        assert exit.value.code == 3
+        assert stored() == [([1], {}), ([2], {})]
+        lines = Path(path).read_text().splitlines()
+        assert rejects.read_text().splitlines() == [line for n, line in enumerate(lines) if n not in (0, 7)]
+
+    def test_only_the_first_hundred_are_told(self, tmp_path: Path) -> None:
+        with pytest.raises(CommandError, match="and 150 more"):
+            run(COUNT, write(tmp_path / "a.jsonl", *["?"] * 250))
+
+    def test_rejects_need_the_wish_to_go_on(self, tmp_path: Path) -> None:
+        with pytest.raises(CommandError, match="goes with --continue-on-error"):
+            run(COUNT, "-", "--rejects", str(tmp_path / "x"))
+
+    @pytest.mark.parametrize(
+        ("args", "said"),
+        [
+            (("no.such.task", "-"), "No task named"),
+            ((COUNT, "/no/such/file"), "Nothing was stored. .*No such file"),
+            ((COUNT, "-", "--priority", "1000"), "priority"),
+            ((COUNT, "-", "--backend", "none"), "none"),
+            ((COUNT, "-", "--run-after", "soon"), "takes an ISO time or a duration"),
+            ((COUNT, "-", "--map", "x"), "column=argument"),
+            ((COUNT, "-", "--map", "x=y:date"), "The types are"),
+        ],
+    )
+    def test_wrong_arguments_are_a_sentence(self, args: tuple[str, ...], said: str) -> None:
+        with pytest.raises(CommandError, match=said):
+            run(*args)
+
+    def test_the_import_function_raises_them(self, tmp_path: Path) -> None:
+        from tests.ledger import tasks
+
+        with pytest.raises(bulk.BadLines) as error:
+            bulk.bulk_insert(tasks.count, io.StringIO("[1]\n[\n"))
+
+        assert (error.value.count, error.value.lines[0].number, error.value.lines[0].text) == (1, 2, "[\n")
+
+
+@pytest.mark.django_db(transaction=True)
+class TestKilled:
+    def test_in_the_middle_nothing_is_stored_and_a_second_run_stores_all(self) -> None:
+        def start() -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", "django", "bulkinsert", COUNT, "-", "--batch-size", "100"]
+            return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        lines = b"".join(b"[%d]\n" % number for number in range(5000))
+        process = start()
+        assert process.stdin is not None
+        process.stdin.write(lines)  # and it waits for more
+        process.stdin.flush()
+        eventually(lambda: sequence() > 4000)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+        assert not Job.objects.exists()
+        out, _ = start().communicate(lines)
+        assert out.startswith(b"5,000 jobs stored")
+        assert Job.objects.count() == 5000
+
+
+def sequence() -> int:
+    """How many ids were given out, which a rollback does not take back."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT last_value - (SELECT coalesce(min(id), 0) FROM djqueue_job) FROM djqueue_job_id_seq")
+        return int(cursor.fetchone()[0])

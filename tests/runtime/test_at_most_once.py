@@ -1,0 +1,105 @@
+"""Queues with delivery="at_most_once", with real workers."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from djqueue.models import FinishedJob, Job
+from tests.ledger import tasks
+from tests.ledger.models import Entry
+from tests.processes import drain, eventually, states, worker
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue", "tests.ledger"])
+
+
+@pytest.fixture(autouse=True)
+def queue_named_once(monkeypatch):
+    monkeypatch.setenv("DJQUEUE_ONCE", "1")
+
+
+def once(task):
+    return task.using(queue_name="once")
+
+
+def test_jobs_run_and_their_history_is_written():
+    result = once(tasks.record).enqueue("a")
+    other = once(tasks.arecord).enqueue("b")
+
+    drain("--queues", "once")
+
+    result.refresh()
+    other.refresh()
+    assert (result.return_value, other.return_value) == ("a", "b")
+    assert (result.attempts, len(result.worker_ids)) == (1, 1)
+
+
+@pytest.mark.parametrize("task", [tasks.fail_with, tasks.snooze_once, tasks.retry_once, tasks.return_odd])
+def test_what_would_run_again_is_discarded(task):
+    arguments = {tasks.fail_with: ["ValueError"], tasks.return_odd: ["object"]}.get(task, [])
+    once(task).enqueue(*arguments)
+
+    drain("--queues", "once")
+
+    job = FinishedJob.objects.get()
+    assert (job.state, job.attempt, len(job.errors)) == ("discarded", 1, 1)
+
+
+def test_a_transactional_task_commits_with_its_history():
+    once(tasks.write_once).enqueue("kept", "return")
+    once(tasks.write_once).enqueue("lost", "raise")
+
+    drain("--queues", "once")
+
+    assert states() == {"completed": 1, "discarded": 1}
+    assert [entry.label for entry in Entry.objects.all()] == ["kept"]
+
+
+def test_a_job_of_a_killed_worker_never_runs_again():
+    once(tasks.nap).enqueue("killed", 60)
+
+    with worker("--queues", "once") as running:
+        eventually(Entry.objects.exists)
+        assert not Job.objects.exists()
+        running.kill_all()
+    once(tasks.record).enqueue("after")
+    drain("--queues", "once")
+
+    assert sorted(entry.label for entry in Entry.objects.all()) == ["after", "killed"]
+    assert states() == {"completed": 1}
+
+
+def test_nor_does_one_whose_child_died_beside_a_living_supervisor():
+    once(tasks.kill_worker).enqueue()
+
+    with worker("--queues", "once") as running:
+        running.wait_for_log("worker.lost")
+        once(tasks.record).enqueue("after")
+        eventually(FinishedJob.objects.exists)
+
+    assert not Job.objects.exists()
+    assert [job.task for job in FinishedJob.objects.all()] == ["tests.ledger.tasks.record"]
+
+
+def test_a_worker_takes_no_more_than_it_can_start():
+    once(tasks.nap).enqueue_many((("job", 1.5), {}) for _ in range(6))
+
+    with worker("--queues", "once", "--concurrency", "2"):
+        eventually(lambda: Entry.objects.count() == 2)
+        assert Job.objects.count() == 4
+
+
+def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
+    once(tasks.nap).enqueue("stopped", 60)
+
+    with worker("--queues", "once") as running:
+        eventually(Entry.objects.exists)
+        running.stop(signal.SIGTERM)
+        time.sleep(0.3)  # the second signal must be another one
+        running.stop(signal.SIGTERM)
+        running.wait()
+
+    job = FinishedJob.objects.get()
+    assert (job.state, job.errors[0]["message"]) == ("discarded", "Interrupted; it runs at most once.")
