@@ -29,6 +29,8 @@ _UNSTORABLE = (
 
 class Acker(Service):
     name = "acker"
+    # An outcome that waits for the store holds a slot of the claim block, and keeps a worker that leaves from leaving.
+    longest_pause_seconds = 3.0
 
     def __init__(
         self, engine: WorkerEngine, claims: ClaimBlock, *, on_flushed: Callable[[], None] = lambda: None

@@ -222,11 +222,15 @@ class Executor:
     # Both
 
     def _begin(self, execution: Execution) -> Run | None:
-        """Note that the function is about to be called; None if its time is over."""
+        """Note that the function is about to be called; None if its time is over, or the claim perhaps."""
         run = Run(execution)
         job = execution.job
         if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
             self._expire(run)
+            return None
+        if self._claims.seconds_since_beat() > DOUBTFUL_SECONDS:
+            # It was claimed before this process was stopped, or the store went away, and may be somebody else's by now.
+            self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), execution.place)
             return None
         self._claims.begin(execution.place, run.deadline)
         self.running[execution.place] = run

@@ -7,6 +7,7 @@ When is a further execution explained? Take two executions of one job that follo
   during which the store was away, or A's process stopped, does not count, with ``RECOVERY_SECONDS`` after it.
 - A's worker fell silent: nobody could beat for it for ``SILENT_SECONDS`` or more, because its supervisor was stopped, or was killed
   while the worker itself was stopped. Then others may take its jobs while A still runs.
+- B is the stale one of the two: its process began it in the second in which it went on after such a stop.
 - A's process was told to leave (SIGTERM, to it or to its supervisor) and A ran on for longer than it may, or its outcome could not
   be stored for as long.
 - A is transactional and the store went away around its commit.
@@ -170,7 +171,7 @@ class _Checker:
             a.start - KILL_SECONDS <= at <= min(b.start, unstored) + KILL_SECONDS for at in self.h.kills.get(a.pid, ())
         ):
             return "killed"
-        if self._fell_silent(a, b):
+        if self._fell_silent(a, b) or self._woke_up_late(b):
             return "silent"
         if self._had_to_leave(a):
             return "left"
@@ -204,6 +205,11 @@ class _Checker:
             if silence.end - silence.start >= SILENT_SECONDS and silence.meets(a.start, min(end, b.start)):
                 return b.start >= silence.start + SILENT_SECONDS
         return False
+
+    def _woke_up_late(self, b: Execution) -> bool:
+        """Whether B is the stale one: begun in the moment in which its process went on after a long stop."""
+        spans = self.h.stops.get(b.pid, ())
+        return any(s.end - s.start >= SILENT_SECONDS and 0 <= b.start - s.end + KILL_SECONDS < 1 for s in spans)
 
     def _had_to_leave(self, a: Execution) -> bool:
         end = self._unstored_until(a)

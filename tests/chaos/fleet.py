@@ -58,6 +58,10 @@ class Member:
     def pid(self) -> int:
         return self.process.pid
 
+    def has_begun(self) -> bool:
+        """Whether it had workers. Before, while Python still imports, SIGTERM ends it in the ordinary way."""
+        return "worker.start" in self.log.read_text(errors="replace")
+
     def children(self) -> list[int]:
         return sorted(pid for pid, parent in _processes() if parent == self.pid)
 
@@ -109,7 +113,7 @@ class Fleet:
                 if not member.is_leaving:
                     self.problems.append(f"Supervisor {place} ended by itself with code {code}; see {member.log}.")
                     self._at(1, lambda place=place: self._spawn(place))  # type: ignore[misc]
-                elif code not in (0, -signal.SIGKILL):
+                elif code not in (0, -signal.SIGKILL) and not (code == -signal.SIGTERM and not member.has_begun()):
                     self.problems.append(f"Supervisor {place} ended with code {code} after SIGTERM; see {member.log}.")
 
     def do(self, act: Act) -> None:
@@ -141,8 +145,7 @@ class Fleet:
 
     def _kill(self, member: Member, pids: list[int], seconds: float) -> None:
         if member.pid in pids:
-            member.is_leaving = True
-            self._at(seconds, lambda: self._spawn(member.place))
+            self._replace(member, seconds)
         _send(pids, signal.SIGKILL)
         self._ledger.note("kill", pids=pids, by="plan")  # afterwards: what they began until then counts as killed
 
@@ -150,15 +153,19 @@ class Fleet:
         self._ledger.note("term", pids=pids)
         _send(pids, signal.SIGTERM)
         if member.pid in pids and not member.is_leaving:
-            member.is_leaving = True
+            self._replace(member, seconds)
 
-            def succeed() -> None:
-                if self.members[member.place] is member:
-                    self._at(0.5, succeed)
-                else:
-                    self._spawn(member.place)
+    def _replace(self, member: Member, seconds: float) -> None:
+        """Start a successor so much later, or when this one has ended."""
+        member.is_leaving = True
 
-            self._at(seconds, succeed)
+        def succeed() -> None:
+            if self.members[member.place] is member:
+                self._at(0.2, succeed)
+            else:
+                self._spawn(member.place)
+
+        self._at(seconds, succeed)
 
     def _stop(self, pids: list[int], seconds: float) -> None:
         since = time.monotonic()

@@ -14,7 +14,14 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from djqueue.engines.protocol import Engine
 from djqueue.models import FinishedJob, Job, Queue
@@ -25,6 +32,7 @@ pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 QUEUES = st.sampled_from(["a", "b"])
+OUTCOMES = ["completed", "discarded", "cancelled", "retryable", "scheduled", "available"]
 PICK = st.integers(0, 10**6)
 """Chooses among what there is: taken modulo its number."""
 
@@ -81,6 +89,11 @@ class Machine(RuleBasedStateMachine):
         self.worker_engine.close()
         for model in (Job, FinishedJob, Queue):
             model.objects.all().delete()
+
+    @initialize(count=st.integers(1, 6))
+    def fill(self, count: int) -> None:
+        for number in range(count):
+            self.enqueue("ab"[number % 2], 0, None, 1 + number % 3, None)
 
     # What users do
 
@@ -150,11 +163,13 @@ class Machine(RuleBasedStateMachine):
         job.state, job.ready, job.due = "available", now, None
         job.max_attempts = max(job.max_attempts, job.attempt + 1)
 
+    @precondition(lambda self: not self.model.paused)
     @rule(queue=QUEUES)
     def pause(self, queue: str) -> None:
         assert self.engine.pause(queue) == (queue not in self.model.paused)
         self.model.paused.add(queue)
 
+    @precondition(lambda self: self.model.paused)
     @rule(queue=QUEUES)
     def resume(self, queue: str) -> None:
         assert self.engine.resume(queue) == (queue in self.model.paused)
@@ -162,13 +177,30 @@ class Machine(RuleBasedStateMachine):
 
     # What workers do
 
-    @rule()
     def register(self) -> None:
         worker = uuid4()
         self.worker_engine.register(
             [WorkerInfo(id=worker, name="model", hostname="here", pid=1, queues={}, concurrency=1)]
         )
         self.model.workers[worker] = True
+
+    @rule(
+        steps=st.lists(
+            st.tuples(st.sampled_from("ffffaaaaarr"), PICK, QUEUES, st.sampled_from(OUTCOMES), st.booleans()),
+            min_size=4,
+            max_size=10,
+        )
+    )
+    def work(self, steps: list[tuple[str, int, str, str, bool]]) -> None:
+        """Fetch, ack and rescue, which make sense one after the other only."""
+        for verb, pick, queue, outcome, flag in steps:
+            if verb == "f":
+                self.fetch(queue, 1 + pick % 3, pick)
+            elif verb == "r":
+                self.rescue(pick, flag, pick % 2 == 0)
+            elif self.model.claims:
+                self.ack(pick, outcome, 5 * flag)
+            self.the_store_agrees()
 
     @rule(queue=QUEUES, limit=st.integers(1, 4), pick=PICK)
     def fetch(self, queue: str, limit: int, pick: int) -> None:
@@ -190,12 +222,15 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.claims)
     @rule(
         pick=PICK,
-        state=st.sampled_from(["completed", "discarded", "cancelled", "retryable", "scheduled", "available"]),
+        state=st.sampled_from(OUTCOMES),
         delay=st.sampled_from([0, 5]),
     )
     def ack(self, pick: int, state: str, delay: int) -> None:
         """By whoever ever had a claim, stale or not: the fence decides."""
-        claimed = self.model.claims[-1 - pick % min(len(self.model.claims), 12)]
+        # Claims of what executes now, theirs and those before them, are what a fence can be wrong about.
+        running = [one for one in self.model.claims if self.model.jobs[one.job].state == "executing"]
+        claims = running or self.model.claims
+        claimed = claims[pick % len(claims)]
         job, now = self.model.jobs[claimed.job], self._tick()
         is_spent = state not in ("scheduled", "available")
         wait = delay if state in ("retryable", "scheduled") else 0
@@ -244,6 +279,7 @@ class Machine(RuleBasedStateMachine):
         if is_dead:
             self.worker_engine.bury([worker])
             self.model.workers[worker] = False
+            self.register()
             rescued = self.worker_engine.rescue([worker], ran=half if knows else None, now=self._tick())
         else:
             rescued = self.worker_engine.rescue([worker], ran={}, kept=half, now=self._tick())
@@ -289,8 +325,10 @@ class Machine(RuleBasedStateMachine):
         return jobs[pick % len(jobs)]
 
     def _worker(self, pick: int) -> UUID:
-        workers = list(self.model.workers)[-4:]
-        return workers[pick % len(workers)]
+        """One of the living, mostly."""
+        living = [worker for worker, lives in self.model.workers.items() if lives]
+        workers = list(self.model.workers) if pick % 8 == 7 or not living else living
+        return workers[pick // 8 % len(workers)]
 
     def _holder(self, key: str | None) -> Modelled | None:
         live = (job for job in self.model.jobs.values() if key is not None and job.key == key and not job.is_final)
@@ -308,8 +346,8 @@ def test_no_sequence_of_verbs_loses_a_job_or_accepts_a_claim_twice(engine: Engin
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=40,
+            max_examples=60,
+            stateful_step_count=25,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
         ),

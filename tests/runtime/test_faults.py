@@ -28,17 +28,6 @@ def wire(transactional_db: None) -> Iterator[Proxy]:
     settings = connection.settings_dict
     with proxy(settings["HOST"], int(settings["PORT"])) as running:
         yield running
-    # What arrived late runs to its end there.
-    eventually(lambda: not _has_other_sessions())
-
-
-def _has_other_sessions() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND backend_type = 'client backend')"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def _is_ready(running: WorkerProcess) -> None:
