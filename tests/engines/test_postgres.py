@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -268,3 +269,42 @@ class TestWorkerConnection:
         worker.close()
 
         assert worker.fetch("default", 1, me) == []
+
+
+class TestPreparedStatements:
+    @staticmethod
+    def fetch(worker, times: int) -> None:
+        for _ in range(times):
+            worker.fetch("default", 1, uuid4())
+
+    @staticmethod
+    def prepared(worker) -> list[str]:
+        return [row[0] for row in worker._connection.execute("SELECT statement FROM pg_prepared_statements").fetchall()]
+
+    def test_a_worker_prepares_what_it_repeats(self, postgres):
+        with postgres.open_worker() as worker:
+            self.fetch(worker, 8)
+
+            assert any("SKIP LOCKED" in statement for statement in self.prepared(worker))
+            [mode] = worker._connection.execute("SHOW plan_cache_mode").fetchone()
+            assert mode == "force_custom_plan"
+
+    def test_without_listen_there_may_be_a_pooler_and_nothing_is_prepared(self, transactional_db):
+        with PostgresEngine("default", listen=False).open_worker() as worker:
+            self.fetch(worker, 8)
+
+            assert self.prepared(worker) == []
+
+    @pytest.mark.parametrize("trouble", ["missing", "duplicate"])
+    def test_a_pooler_that_cannot_keep_them_is_noticed_and_the_statement_run(self, postgres, caplog, trouble):
+        with postgres.open_worker() as worker:
+            if trouble == "missing":
+                self.fetch(worker, 8)
+                worker._connection.pgconn.exec_(b"DEALLOCATE ALL")  # psycopg must not notice
+            else:
+                self.fetch(worker, 1)
+                worker._connection.execute("PREPARE _pg3_0 AS SELECT 1", prepare=False)
+            self.fetch(worker, 8)
+
+            assert "going on without" in caplog.text
+            assert self.prepared(worker) == []

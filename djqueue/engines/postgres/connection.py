@@ -24,6 +24,9 @@ _NETWORK_DEFAULTS: dict[str, Any] = {
 }
 
 
+_PREPARE_THRESHOLD = 5
+
+
 class Connection(psycopg.Connection[TupleRow]):
     """Hangs up when an answer does not come.
 
@@ -53,7 +56,11 @@ class Connection(psycopg.Connection[TupleRow]):
 
 
 def connect(
-    alias: str, role: str, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    alias: str,
+    role: str,
+    statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
+    *,
+    prepares: bool = False,
 ) -> psycopg.Connection[TupleRow]:
     """Open a connection with the parameters of a Django alias; ``role`` shows in ``application_name``.
 
@@ -63,6 +70,10 @@ def connect(
     """
     params = _params(alias)
     params.setdefault("application_name", application_name(role))
+    # Behind a pooler a prepared statement may already exist, or not exist any more, so Django's default is never to
+    # prepare. A project that says something about it knows its connections.
+    if prepares and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
+        params["prepare_threshold"] = _PREPARE_THRESHOLD
     try:
         connection = Connection.connect(**params, autocommit=True)
         connection.patience_seconds = statement_timeout_seconds * 4 / 3
@@ -72,7 +83,9 @@ def connect(
             "SELECT set_config('TimeZone', 'UTC', false), set_config('default_transaction_isolation', 'read committed', false),"
             " set_config('statement_timeout', %s, false), set_config('lock_timeout', '0', false),"
             # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
-            " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false)",
+            " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false),"
+            # A generic plan made while the table was empty would read the whole of it when it is full.
+            " set_config('plan_cache_mode', 'force_custom_plan', false)",
             [str(int(statement_timeout_seconds * 1000))],
         )
     except psycopg.OperationalError as error:
@@ -90,7 +103,4 @@ def _params(alias: str) -> dict[str, Any]:
     # What only Django's own wrapper and cursors understand.
     for key in ("cursor_factory", "context", "isolation_level", "assume_role", "server_side_binding", "pool"):
         params.pop(key, None)
-    # Behind a pooler a prepared statement may already exist, or not exist any more. Django's default is never to
-    # prepare; a project that sets a threshold has a direct connection and gains from it here too.
-    params.setdefault("prepare_threshold", None)
     return params

@@ -62,6 +62,9 @@ from djqueue.states import FINAL_STATES, JobState
 
 logger = logging.getLogger("djqueue.engine")
 
+logger = logging.getLogger("djqueue.engine")
+
+_UNPREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
 # of the table.
@@ -214,6 +217,8 @@ class PostgresWorkerEngine:
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._role = "worker"
         self._places: dict[str, Place] = {}
+        self._prepares = listen
+        """LISTEN needs a direct connection, and where there is one, preparing halves the work of a small statement."""
         self._unstageable: list[int] = []
         self._staged_until: str | None = None
         self._stage_all_at = 0.0
@@ -546,11 +551,21 @@ class PostgresWorkerEngine:
 
     def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
         """Do something on the connection; again if it lost a race that the database resolved."""
+        lost: psycopg.Error
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, self._role, self._statement_timeout)
+                    self._connection = connect(
+                        self._alias, self._role, self._statement_timeout, prepares=self._prepares
+                    )
                 return work(self._connection)
+            except _UNPREPARED as error:
+                # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
+                # The server refused to run the statement, so nothing was done.
+                logger.warning("Statements cannot be prepared here (%s); going on without.", str(error).strip())
+                lost = error
+                self._prepares = False
+                self.close()
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
