@@ -58,7 +58,8 @@ def main(arguments: list[str]) -> int:
     if verb == "lint":
         return lint(python)
     if verb == "bench":
-        return with_database(python, ["-m", "bench", *rest])
+        # A cluster of its own: one that a demo uses at the moment has other settings.
+        return with_database(python, ["-m", "bench", *rest], STATE / "bench", shared_buffers="1GB")
     return with_database(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
 
 
@@ -132,7 +133,7 @@ def lint(python: Path) -> int:
 # --------------------------------------------------------------------------------------- PostgreSQL beside us
 
 
-def with_database(python: Path, command: list[str]) -> int:
+def with_database(python: Path, command: list[str], directory: Path = STATE, *, shared_buffers: str = "256MB") -> int:
     """Run a command in the environment, with an embedded PostgreSQL beside it when DATABASE_URL is unset."""
     if os.environ.get("DATABASE_URL"):
         hand_over(python, command, dict(os.environ))
@@ -144,8 +145,8 @@ def with_database(python: Path, command: list[str]) -> int:
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
 
     # Room for several worker processes with their threads, and for what the benchmarks move.
-    settings = {"max_connections": 200, "shared_buffers": "256MB"}
-    with embedded.postgres(STATE, settings=settings) as server:
+    settings = {"max_connections": 200, "shared_buffers": shared_buffers}
+    with embedded.postgres(directory, settings=settings) as server:
         return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
 
 

@@ -95,7 +95,11 @@ def drain(expected: int, *args: str) -> float:
 
 def repeat(times: int, measure: Callable[[], float]) -> str:
     """Measure several times; return the median with its range."""
-    values = [measure() for _ in range(times)]
+    return spread([measure() for _ in range(times)])
+
+
+def spread(values: list[float]) -> str:
+    """Write the median of some values with their range."""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
+_decode = json.JSONDecoder().decode
 _NONE: list[Encoded] = []
 _NO_ARGUMENTS = Encoded("[]", "{}")
 _CHUNK_CHARACTERS = 8_000_000
@@ -165,7 +166,13 @@ class PostgresBackend(compat.BaseTaskBackend):
         return task.durability or (rules and rules.durability) or self.settings.durability
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
-        new = NewJob(
+        key, delay = None, task.delay
+        if (rule := task.unique) is not None:
+            args = _decode(encoded.args)
+            kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
+            key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
+            delay = rule.debounce or delay
+        return NewJob(
             task=task.module_path,
             args=encoded.args,
             kwargs=encoded.kwargs,
@@ -173,15 +180,11 @@ class PostgresBackend(compat.BaseTaskBackend):
             priority=int(task.priority),
             max_attempts=task.max_attempts or self.settings.max_attempts,
             scheduled_at=task.run_after,
-            delay=task.delay,
+            delay=delay,
             max_age=task.max_age,
             meta=meta,
+            unique_key=key,
         )
-        if task.unique is None:
-            return new
-        args, kwargs = json.loads(encoded.args), json.loads(encoded.kwargs)
-        key = key_of(task.unique, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
-        return new._replace(unique_key=key, delay=task.unique.debounce or task.delay)
 
     def _duplicate(self, new: NewJob, inserted: InsertedJob, task: Task) -> TaskResult:
         """Return the result of the job that holds the key, or raise ``DuplicateJob``."""

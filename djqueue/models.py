@@ -205,6 +205,8 @@ class Leader(models.Model):
     holder = models.UUIDField()
     term = models.BigIntegerField()
     expires_at = models.DateTimeField()
+    elected_at = models.DateTimeField(db_default=Now(), help_text=_("When this holder took the lead."))
+    loops = models.JSONField(db_default={}, help_text=_("When each of the leader's loops last did its work."))
 
     class Meta:
         verbose_name = _("leader")
@@ -251,11 +253,12 @@ class CronEntry(models.Model):
     )
     overlap = models.CharField(
         _("overlap"),
-        max_length=5,
+        max_length=14,
         choices=[
             ("allow", _("run beside it")),
             ("skip", _("leave this time out")),
             ("queue", _("wait for its end")),
+            ("cancel_running", _("cancel it and run")),
         ],
         db_default="allow",
         default="allow",

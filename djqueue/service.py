@@ -81,7 +81,10 @@ class Service:
                     self._woken.wait(pause)
                 self._woken.clear()
         finally:
-            self.on_stop()
+            try:
+                self.on_stop()
+            except Exception as error:
+                self._report(error, doing="on_stop")
 
     def _run_guarded(self) -> float:
         try:
@@ -90,18 +93,21 @@ class Service:
             self.failures += 1
             pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
             pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
-            telemetry.emit(
-                "djqueue.service.failure",
-                logging.WARNING if isinstance(error, EngineUnavailable) else logging.ERROR,
-                exc_info=None if isinstance(error, EngineUnavailable) else error,
-                service=self.name,
-                failures=self.failures,
-                retry_in_seconds=pause,
-                error=str(error),
-            )
+            self._report(error, failures=self.failures, retry_in_seconds=pause)
             return pause
         if self.failures:
             telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
             self.failures = 0
         self.last_success = time.monotonic()
         return pause
+
+    def _report(self, error: Exception, **fields: object) -> None:
+        is_away = isinstance(error, EngineUnavailable)
+        telemetry.emit(
+            "djqueue.service.failure",
+            logging.WARNING if is_away else logging.ERROR,
+            exc_info=None if is_away else error,
+            service=self.name,
+            **fields,
+            error=str(error),
+        )

@@ -26,6 +26,7 @@ OnConflict = Literal["return", "raise", "replace", "reschedule"]
 OnRunning = Literal["return", "follow_up"]
 
 MAX_PERIOD = timedelta(days=36_525)
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
@@ -220,7 +221,7 @@ def key_of(
         else:
             kind, chosen = "all", arguments
     try:
-        text = json.dumps([name, kind, chosen], sort_keys=True, separators=(",", ":"))
+        text = _dumps([name, kind, chosen])
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArguments(f"The unique key of {name} cannot be made of {chosen!r:.200}: {error}") from None
     return blake2b(text.encode(), digest_size=20).hexdigest()
@@ -244,11 +245,17 @@ def _bind(
     known = _signature(function, takes_context)
     if known is None:
         return None
+    if (simple := _simple(function, takes_context)) is not None:
+        # What inspect would do, in a fifth of the time.
+        names, defaults = simple
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        is_bound = len(arguments) == len(names) >= len(args) and kwargs.keys().isdisjoint(names[: len(args)])
+        return arguments if is_bound and arguments.keys() == set(names) else None
     try:
         bound = known.bind(*args, **kwargs).arguments
     except TypeError:
         return None
-    arguments: dict[str, Any] = {}
+    arguments = {}
     for place, (name, parameter) in enumerate(known.parameters.items()):
         if parameter.kind is Parameter.VAR_POSITIONAL:
             # Under names that no argument can have.
@@ -260,6 +267,18 @@ def _bind(
         else:
             arguments[name] = _default(parameter.default)
     return arguments
+
+
+@lru_cache(maxsize=1024)
+def _simple(function: Callable[..., Any], takes_context: bool) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+    """Return the names of the parameters and the defaults, if each can be given by position or by name."""
+    known = _signature(function, takes_context)
+    if known is None or any(each.kind is not Parameter.POSITIONAL_OR_KEYWORD for each in known.parameters.values()):
+        return None
+    defaults = {
+        name: _default(each.default) for name, each in known.parameters.items() if each.default is not Parameter.empty
+    }
+    return tuple(known.parameters), defaults
 
 
 def _default(value: Any) -> Any:

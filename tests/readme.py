@@ -69,7 +69,7 @@ def written_tables() -> dict[str, str]:
 
 def documented_fields(module: str, name: str) -> dict[str, str]:
     """The fields of a class with the docstring below each, as one line."""
-    tree = ast.parse((ROOT / "djqueue" / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "djqueue" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     [body] = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     found = {}
     for node, following in zip(body, [*body[1:], None], strict=True):
@@ -97,7 +97,9 @@ def _options() -> str:
     defaults = Options()
     rows = [f"| `{name}` | {_default(getattr(defaults, name))} | {said[name]} |" for name in said]
     rules = [
-        f"| `queues[…][{name!r}]` |  | {words} |" for name, words in documented_fields("conf", "QueueOptions").items()
+        f"| `{place}[…][{name!r}]` |  | {words} |"
+        for place, cls in (("queues", "QueueOptions"), ("tasks", "TaskOptions"))
+        for name, words in documented_fields("conf", cls).items()
     ]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows, *rules]) + "\n"
 
@@ -139,6 +141,8 @@ def _default(value: object) -> str:
     if isinstance(value, tuple) and all(isinstance(kind, type) for kind in value):
         names = ", ".join(kind.__name__ for kind in value)
         return f"`({names},)`" if len(value) == 1 else f"`({names})`"
+    if isinstance(value, dict) and value:  # retention
+        return "`{" + ", ".join(f'"{state}": "{keep.age.days} d"' for state, keep in value.items()) + "}`"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
         return f"`{value:_}`"
     return f"`{value!r}`"

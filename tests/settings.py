@@ -66,13 +66,15 @@ TASKS = {
     "default": {
         "BACKEND": "djqueue.backends.PostgresBackend",
         "QUEUES": [],
-        # A test of a worker without a database does not wait for ten minutes.
         "OPTIONS": {
+            # A test of a worker without a database does not wait for ten minutes.
             "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+            # What works by polling alone is tested without wake-ups, and what they do with a poll that is far away.
             "queues": {"once": {"delivery": "at_most_once"}} if "DJQUEUE_ONCE" in os.environ else {},
             "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
             "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
             "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
+            "poll_interval_seconds": float(os.environ.get("DJQUEUE_POLL_INTERVAL", "1")),
         },
     }
 }

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest import mock
 from uuid import UUID, uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import DataError, connection, transaction
+from django.db import connection, transaction
 from django.dispatch import Signal
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -221,12 +220,13 @@ class TestTransactions:
         [wake] = callbacks
         assert wake.queues == {"a", "b", "default"}
 
-    def test_a_job_for_later_wakes_nobody(
+    def test_a_job_for_later_asks_the_database_for_nothing_at_the_commit(
         self, django_capture_on_commit_callbacks: Any, django_assert_num_queries: Any
     ) -> None:
         with django_capture_on_commit_callbacks() as callbacks:
             tasks.add.using(run_after=timedelta(hours=1)).enqueue(1)
 
+        # Whether it is due soon is only known when the transaction ends.
         with django_assert_num_queries(0):
             for callback in callbacks:
                 callback()
@@ -316,71 +316,6 @@ class TestEnqueueMany:
         tasks.add.enqueue_many(items(), batch_size=3)
 
         assert [job.args[0] for job in Job.objects.order_by("id")] == [0, 0, 0, 3, 3, 3, 6]
-
-    @committed
-    def test_the_generator_is_never_asked_while_a_copy_is_open(self) -> None:
-        asked: list[str] = []
-
-        def items() -> Iterator[Any]:
-            for i in range(7):
-                with connection.cursor() as cursor:  # fails in the middle of a COPY
-                    cursor.execute("SELECT 1")
-                asked.append("item")
-                yield [i], {}
-
-        def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-            if sql.startswith("COPY"):
-                asked.append("copy")
-            return execute(sql, params, many, context)
-
-        with connection.execute_wrapper(note):
-            tasks.add.enqueue_many(items(), batch_size=3)
-
-        assert asked == [*["item"] * 3, "copy", *["item"] * 3, "copy", "item", "copy"]
-
-    def test_its_statements_can_be_counted(self, django_assert_num_queries: Any) -> None:
-        with django_assert_num_queries(2) as counted:  # ids, COPY
-            tasks.add.enqueue_many(([i], {}) for i in range(2000))
-
-        assert counted.captured_queries[1]["sql"].startswith("COPY djqueue_job")
-
-    @committed
-    def test_an_error_of_the_database_is_one_of_django(self) -> None:
-        # A queue name that no validation has seen.
-        task = tasks.add.using(priority=1)
-        object.__setattr__(task, "queue_name", "q" * 300)
-
-        with pytest.raises(DataError), mock.patch.object(PostgresBackend, "validate_task"):
-            task.enqueue_many([([1], {})])
-
-        assert not Job.objects.exists()
-
-    def test_progress_is_told_after_each_batch(self) -> None:
-        seen: list[int] = []
-
-        tasks.add.enqueue_many((([i], {}) for i in range(7)), batch_size=3, on_progress=seen.append)
-
-        assert seen == [3, 6, 7]
-
-    @committed
-    def test_progress_that_raises_stores_nothing(self) -> None:
-        def stop(count: int) -> None:
-            if count == 6:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            tasks.add.enqueue_many((([i], {}) for i in range(7)), batch_size=3, on_progress=stop)
-
-        assert not Job.objects.exists()
-
-    def test_large_arguments_travel_in_smaller_batches(self) -> None:
-        seen: list[int] = []
-
-        bulk = tasks.add.enqueue_many(((["x" * 200_000], {}) for _ in range(90)), on_progress=seen.append)
-
-        assert bulk.count == 90
-        assert len(seen) == 3
-        assert seen[-1] == 90
 
     def test_more_items_than_parameters_of_the_protocol_are_no_problem(self) -> None:
         assert tasks.add.enqueue_many((([i], {}) for i in range(70_000)), batch_size=70_000).count == 70_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import types
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib.auth.management import _get_all_permissions
 from django.core.management import get_commands
 from django.db import connection
 
 import djqueue
 from djqueue import compat
 from djqueue.runtime import supervisor, worker
-from tests import readme
+from tests import processes, readme
+from tests.ledger.tasks import noop
 
 FOREIGN_FLAGS = {
     "--all", "--database", "--no-deps", "--noinput", "--postgres", "--rm", "--wheel-dir"
@@ -42,6 +47,13 @@ def test_every_option_is_documented() -> None:
         for name, said in readme.documented_fields("conf", cls).items():
             assert said, f"{cls}.{name} has no docstring"
             assert name in readme.text()
+
+
+@pytest.mark.parametrize(("module", "name"), [("unique", "Unique"), ("cron.entry", "Cron")])
+def test_every_field_of_a_rule_is_named(module: str, name: str) -> None:
+    for field in readme.documented_fields(module, name):
+        # The expression of a Cron comes first and is never named.
+        assert field == "expression" or re.search(rf"`{field}(`|=)|\b{field}=", readme.text()), f"{name}.{field}"
 
 
 def test_every_flag_exists() -> None:
@@ -72,9 +84,14 @@ def test_every_public_exception_is_named_and_every_named_exception_exists() -> N
 def test_every_dotted_name_of_djqueue_exists() -> None:
     events = {event for path in (readme.ROOT / "djqueue").rglob("*.py") for event in _events(path.read_text())}
     checks = _check_ids()
+    permissions = {
+        f"djqueue.{codename}"
+        for model in apps.get_app_config("djqueue").get_models()
+        for codename, _ in (*_get_all_permissions(model._meta), *model._meta.permissions)
+    }
 
     for name in re.findall(r"`(djqueue(?:\.\w+)+)", readme.prose()):
-        assert name in events or name in checks or _is_importable(name), name
+        assert name in events or name in checks or name in permissions or _is_importable(name), name
 
 
 def test_every_system_check_is_documented_and_no_other() -> None:
@@ -84,7 +101,8 @@ def test_every_system_check_is_documented_and_no_other() -> None:
 def test_the_exit_codes_are_those_of_the_source() -> None:
     codes = (supervisor.EXIT_OK, supervisor.EXIT_CANNOT_START, supervisor.EXIT_NO_STORE)
 
-    assert re.findall(r"^\| (\d) \|", readme.text(), flags=re.MULTILINE) == [str(code) for code in codes]
+    section = readme.text().partition("\n## runworker\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| (\d) \|", section, flags=re.MULTILINE) == [str(code) for code in codes]
 
 
 def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
@@ -95,6 +113,31 @@ def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
     assert (carriers.MAX_BYTES, heart.BEAT_SECONDS, heart.SILENT_SECONDS) == (10_000, 2, 10)
     assert (timekeeper.GRACE_SECONDS, worker._RETIRE_SECONDS, supervisor.OVERDUE_SECONDS) == (2, 30, 40)
     assert (supervisor.GRACE_SECONDS, producer.PARK_SECONDS) == (15, 30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_connections_of_a_worker_are_those_that_the_text_counts() -> None:
+    match = re.search(r"a supervisor holds (\d+) connections, each worker process (\d+)", readme.text())
+    assert match is not None
+    expected = int(match[1]) + int(match[2])
+
+    def count() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'djqueue %%' AND datname = current_database()"
+            )
+            return int(cursor.fetchone()[0])
+
+    with processes.worker() as running:
+        running.wait_for_log("worker.start")
+        noop.enqueue()
+        running.wait_for_log("job.stop")
+        processes.eventually(lambda: count() >= expected, explain=count)
+
+        time.sleep(3)  # every part has run by then: no more of them may appear
+
+        assert count() == expected
 
 
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.strip().splitlines()[0][:40]) for b in readme.python_blocks()])
@@ -244,7 +287,11 @@ class _started:
 
 
 def _flags(command: str) -> set[str]:
-    return {flag for action in readme.parser(command)._actions for flag in action.option_strings}
+    parsers = [readme.parser(command)]
+    for action in parsers[0]._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parsers += action.choices.values()
+    return {flag for parser in parsers for action in parser._actions for flag in action.option_strings}
 
 
 def _events(source: str) -> list[str]:

@@ -38,10 +38,17 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     if "confirmed" in request.POST:
         return _do(model_admin, request, act, name)
     site = model_admin.admin_site
+    title = TITLES[act] % {"queue": name}
     request.current_app = site.name
     context = {
         **site.each_context(request),
-        "title": TITLES[act] % {"queue": name},
+        "title": title,
+        # What Django's template of a form looks at besides the block that ours fills: the way here.
+        "original": title,
+        "add": False,
+        "change": True,
+        "is_popup": False,
+        "has_view_permission": True,
         "opts": model_admin.opts,
         "media": model_admin.media,
         "act": act,

@@ -77,7 +77,7 @@ class Verb:
 
 
 _WAITING = [state for state in LIVE_STATES if state is not JobState.EXECUTING]
-_AGAIN = _("become available again, with room for one more attempt")
+_AGAIN = _("will be available again, with room for one more attempt")
 VERBS = {
     verb.name: verb
     for verb in (
@@ -94,8 +94,8 @@ VERBS = {
             _("Cancel jobs"),
             _("Yes, cancel"),
             {
-                **dict.fromkeys(_WAITING, _("end at once")),
-                JobState.EXECUTING: _("are asked to end, and do not run again"),
+                **dict.fromkeys(_WAITING, _("will end at once")),
+                JobState.EXECUTING: _("will be asked to end, and will not run again"),
             },
             takes_reason=True,
         ),
@@ -104,7 +104,7 @@ VERBS = {
             _("Discard"),
             _("Discard jobs"),
             _("Yes, discard"),
-            dict.fromkeys(_WAITING, _("end at once as discarded")),
+            dict.fromkeys(_WAITING, _("will end at once as discarded")),
             takes_reason=True,
         ),
         Verb(
@@ -112,7 +112,7 @@ VERBS = {
             _("Delete"),
             _("Delete jobs"),
             _("Yes, delete"),
-            dict.fromkeys([*_WAITING, *FINAL_STATES], _("are deleted without a trace")),
+            dict.fromkeys([*_WAITING, *FINAL_STATES], _("will be deleted without a trace")),
         ),
     )
 }
@@ -169,7 +169,7 @@ def _ask(
         if counts and (count := counts.pop(state.value, 0)):
             can = state in may
             total += count if can else 0
-            does = verb.does[state] if can else gettext("are left as they are")
+            does = verb.does[state] if can else gettext("will be left as is")
             lines.append((state_badge(state.value), f"{count:,}", does, can))
     missing = len(ids) - sum(int(number.replace(",", "")) for _badge, number, _does, _can in lines)
     one = page_url(site, Job, ids[0]) if len(ids) == 1 else ""
@@ -177,6 +177,12 @@ def _ask(
     context = {
         **site.each_context(request),
         "title": verb.title,
+        # What Django's template of a form looks at besides the block that ours fills: the way here.
+        "original": verb.title,
+        "add": False,
+        "change": True,
+        "is_popup": False,
+        "has_view_permission": True,
         "opts": model_admin.opts,
         "media": model_admin.media,
         "verb": verb,

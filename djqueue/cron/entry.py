@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, Self
 from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
 
 Misfire = Literal["skip", "latest", "all"]
-Overlap = Literal["allow", "skip", "queue"]
+Overlap = Literal["allow", "skip", "queue", "cancel_running"]
 MISFIRES: tuple[str, ...] = ("skip", "latest", "all")
-OVERLAPS: tuple[str, ...] = ("allow", "skip", "queue")
+OVERLAPS: tuple[str, ...] = ("allow", "skip", "queue", "cancel_running")
 MAX_NAME = 200
 MAX_WINDOW = timedelta(days=366)
 _MAX_RUNS = 2**31 - 1

@@ -21,6 +21,7 @@ from djqueue.records import (
     CancelRequest,
     ClaimedJob,
     Found,
+    Health,
     Heartbeat,
     InsertedJob,
     InsertedMany,
@@ -48,6 +49,11 @@ STAGE_LOOK_SECONDS = 1.0
 """How long the stager sleeps at most. A job that is due later is found by its next look, and wakes nobody."""
 SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
 """Whoever stores a job that is due this soon wakes the stager."""
+
+
+def put_back(queue: str) -> str:
+    """Return the name to mark for one who wants to know that a job was put back into this queue before its turn."""
+    return f"{queue}!"
 
 
 class Engine(Protocol):
@@ -162,6 +168,9 @@ class Engine(Protocol):
     def open_cron(self) -> CronEngine:
         """Open the crontab for a scheduler: on a connection of its own."""
 
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow. Slow reads are cut off, and missing then."""
+
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
 
@@ -172,12 +181,19 @@ class Engine(Protocol):
 class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     """The verbs of a worker and of maintenance, on a connection of their own that reconnects when it must."""
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
         Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
-        not mean that there are no more.
+        not mean that there are no more. An engine may take a shortcut for a while, and pass over jobs that were put back;
+        ``skipping`` tells, and ``from_start`` forbids it. Nothing at all is only said after a search from the start.
         """
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut. Whoever puts a job back there wakes ``put_back(queue)``."""
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: the store forgets them, and ``ack`` writes their history.
@@ -196,11 +212,14 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available, and follow-ups whose predecessor has ended."""
-
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
         """Remove unique keys that nobody holds any more, up to ``limit`` of each kind; return how many went."""
+
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available, and follow-ups whose predecessor has ended.
+
+        An engine may take a shortcut for a while and find jobs late that committed late; ``from_start`` forbids it.
+        """
 
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
@@ -213,6 +232,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def bury(self, workers: Collection[UUID]) -> None:
         """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End what dead workers still have under way in the store, where that can be told; return how many connections.
+
+        A claim that was sent before the death could commit after the rescue otherwise.
+        """
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers.
@@ -256,8 +281,10 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         somebody else has locked. ``queue``: leave those of all other queues.
         """
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
-        """Take or renew the lead."""
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead. ``loops``: seconds since each of the leader's loops did its work, for who looks on."""
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""

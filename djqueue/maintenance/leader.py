@@ -1,8 +1,11 @@
-"""Hold the lead, a lease by the store's clock."""
+"""Hold the lead, a lease by the store's clock, and give it up when what has to be done under it is not done."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from djqueue import telemetry
@@ -11,6 +14,13 @@ from djqueue.service import Service
 
 LEASE_SECONDS = 5.0
 RENEW_SECONDS = 2.0
+STUCK_SECONDS = 60.0
+"""A vital loop that has not done its work for so long hangs: another process shall lead."""
+VITAL = ("stager", "lifeline")
+
+
+class HasLastRun(Protocol):
+    last_run: float | None
 
 
 class Leader(Service):
@@ -21,7 +31,11 @@ class Leader(Service):
         self._engine = engine
         self._holder = holder
         self._leads_until = 0.0
+        self._elected = 0.0
+        self._stands_again = 0.0
         self.term = 0
+        self.loops: Mapping[str, HasLastRun] = {}
+        """What works under this lead, by name: when it last did is told with each renewal."""
 
     @property
     def is_leader(self) -> bool:
@@ -32,7 +46,12 @@ class Leader(Service):
         """Take or renew the lease."""
         asked = time.monotonic()
         was_leader = self.is_leader
-        lease = self._engine.elect(self._holder, LEASE_SECONDS)
+        if asked < self._stands_again:
+            return RENEW_SECONDS
+        if was_leader and (stuck := self._stuck(asked)):
+            return self._step_back(stuck, asked)
+        loops = {name: asked - loop.last_run for name, loop in self.loops.items() if loop.last_run is not None}
+        lease = self._engine.elect(self._holder, LEASE_SECONDS, loops=loops if was_leader else None)
         if lease.is_held:
             # Counted from before the question, so that it ends for us before it ends for the others.
             self._leads_until = asked + LEASE_SECONDS
@@ -40,7 +59,21 @@ class Leader(Service):
         else:
             self._leads_until = 0.0
         if self.is_leader != was_leader:
+            self._elected = asked
             telemetry.emit("djqueue.leader.elected" if self.is_leader else "djqueue.leader.lost", term=self.term)
+        return RENEW_SECONDS
+
+    def _stuck(self, now: float) -> list[str]:
+        runs = {name: loop.last_run for name, loop in self.loops.items() if name in VITAL}
+        # Counted from the election: before it, they had nothing to do.
+        return [name for name, run in runs.items() if now - max(run or 0.0, self._elected) > STUCK_SECONDS]
+
+    def _step_back(self, stuck: Sequence[str], now: float) -> float:
+        telemetry.emit("djqueue.leader.stuck", logging.ERROR, term=self.term, loops=", ".join(stuck))
+        self._leads_until = 0.0
+        # Long enough for every other one to stand; alone, we lead again and the loops get another chance.
+        self._stands_again = now + LEASE_SECONDS
+        self._engine.resign(self._holder)
         return RENEW_SECONDS
 
     def on_stop(self) -> None:

@@ -3,7 +3,8 @@
 Two ways lead here. A supervisor reports its own dead child, with what the child had begun: its jobs are back within
 a second. A machine that fell silent is seen by the leader, which cannot know what had begun.
 
-Neither is proof that nothing of the worker is still on its way: a claim that it sent may commit later. So its row
+Neither is proof that nothing of the worker is still on its way: a claim that it sent may commit later. So its
+connections are ended where they can be told apart, and its row
 stays, marked as dead, until a rescue that began ten seconds later found nothing; and once a minute, and when a new
 leader begins, the leader looks for claims of workers that have no row at all.
 """
@@ -60,6 +61,8 @@ class Lifeline(Service):
         self._dead_since: dict[UUID, float] = {}
         self._swept_term = -1
         self._swept_at = 0.0
+        self.last_run: float | None = None
+        """When the leader last looked after everybody, by the monotonic clock."""
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""
@@ -77,6 +80,7 @@ class Lifeline(Service):
             self._rescue_silent()
             self._bury_for_good()
             self._sweep()
+            self.last_run = time.monotonic()
         return LOOK_SECONDS
 
     def on_stop(self) -> None:
@@ -92,6 +96,7 @@ class Lifeline(Service):
             # Forgotten only when it is done: a failure in between tries again.
             lost = self._current
             self._engine.bury([lost.worker])
+            self._engine.disconnect([lost.worker])
             self._rescue(lost.worker, lost.ran, lost.reason)
             self._current = None
 
@@ -99,6 +104,7 @@ class Lifeline(Service):
         for worker in self._silent():
             telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
             self._engine.bury([worker])
+            self._engine.disconnect([worker])
             self._rescue(worker, None, "The worker's machine fell silent.")
 
     def _bury_for_good(self) -> None:

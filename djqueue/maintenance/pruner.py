@@ -1,4 +1,4 @@
-"""Delete finished jobs that have been kept long enough.
+"""Delete finished jobs that have been kept long enough, and unique keys that nobody holds any more.
 
 Runs on the leader only, in passes along the history, oldest first, and a pass in small steps: none holds its locks for
 more than a moment, and between two the pruner rests for a multiple of what the step took, so that it uses a small part
@@ -42,7 +42,7 @@ class Pruner(Service):
         self._worked = 0.0
         self._deleted = 0
         self.last_run: float | None = None
-        """When a pass last ended, by the monotonic clock."""
+        """When it last took a step, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Take one step of a pass; return how long to rest after it."""
@@ -53,7 +53,8 @@ class Pruner(Service):
         if self._place is None:
             self._began, self._worked, self._deleted = began, 0.0, 0
         pruned = self._engine.prune(self._rules, place=self._place, limit=self._limit)
-        took = time.monotonic() - began
+        self.last_run = time.monotonic()
+        took = self.last_run - began
         self._place = pruned.place
         self._worked += took
         self._deleted += pruned.count
@@ -72,6 +73,8 @@ class Pruner(Service):
             self._limit = min(LARGEST_STEP, self._limit * 2)
 
     def _end_pass(self) -> float:
+        # After the jobs, for some keys are held by those that are kept.
+        self._engine.prune_keys(LARGEST_STEP)
         self.last_run = time.monotonic()
         if self._deleted:
             telemetry.emit("djqueue.job.pruned", logging.INFO, count=self._deleted, seconds=self.last_run - self._began)

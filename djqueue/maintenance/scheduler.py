@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -45,6 +45,7 @@ PRUNE_SECONDS = 600.0
 REBOOT_PAUSE = timedelta(minutes=1)
 """Schedulers that start within this time of each other start ``@reboot`` once."""
 _ASIDE_SECONDS = 30.0
+_SYNCHRONISE_TRIES = 3
 
 
 class Scheduler(Service):
@@ -99,7 +100,19 @@ class Scheduler(Service):
         """Bring the entries of the code into the store; what somebody changed there stays as they left it."""
         failed = registry.autodiscover()
         declared = self._declared()
+        for _ in range(_SYNCHRONISE_TRIES):
+            if self._bring_in(declared, failed, now):
+                break
+        for entry in self._engine.entries():
+            if entry.disabled_at is None and entry.drift:
+                telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
+
+    def _bring_in(
+        self, declared: Mapping[str, CronDefinition], failed: Mapping[str, str], now: datetime | None
+    ) -> bool:
+        """Add, change and disable entries; return False if somebody changed one of them in between."""
         stored = {entry.name: entry for entry in self._engine.entries()}
+        is_done = True
         for name, definition in declared.items():
             entry = stored.get(name)
             if entry is None:
@@ -107,15 +120,14 @@ class Scheduler(Service):
             elif entry.code is None:
                 telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=definition.task)
             elif entry.disabled_at is not None or entry.code.differences(definition):
-                self._change(entry, entry.definition.merged(entry.code, definition), definition, False, now)
+                merged = entry.definition.merged(entry.code, definition)
+                is_done &= self._change(entry, merged, definition, False, now)
         for name, entry in stored.items():
             is_unknown = any(entry.definition.task.startswith(f"{module}.") for module in failed)
             if name not in declared and entry.code is not None and entry.disabled_at is None and not is_unknown:
-                self._change(entry, entry.definition, entry.code, True, now)
+                is_done &= self._change(entry, entry.definition, entry.code, True, now)
                 telemetry.emit("djqueue.cron.disabled", entry=name, task=entry.definition.task)
-        for entry in self._engine.entries():
-            if entry.disabled_at is None and entry.drift:
-                telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
+        return is_done
 
     def _declared(self) -> dict[str, CronDefinition]:
         declared: dict[str, CronDefinition] = {}
@@ -135,9 +147,8 @@ class Scheduler(Service):
         code: CronDefinition,
         is_disabled: bool,
         now: datetime | None,
-    ) -> None:
-        # Refused when somebody was faster: another scheduler, with the same code as likely as not.
-        self._engine.change(
+    ) -> bool:
+        return self._engine.change(
             entry,
             definition,
             code=code,
@@ -208,11 +219,11 @@ class Scheduler(Service):
         return replace(entry, last_nominal_at=taken.nominal_at, next_at=taken.next_at, runs=runs)
 
     def _job(self, entry: CronEntry, nominal_at: datetime) -> NewJob:
-        delay = None
-        if entry.definition.jitter_seconds:
-            delay = timedelta(seconds=random.uniform(0, entry.definition.jitter_seconds))  # noqa: S311  no secret
         job = new_job(entry, {"entry": entry.name, "nominal_at": nominal_at.isoformat()})
-        return job._replace(delay=delay)
+        if not entry.definition.jitter_seconds:
+            return job
+        jitter = timedelta(seconds=random.uniform(0, entry.definition.jitter_seconds))  # noqa: S311  no secret
+        return job._replace(delay=(job.delay or timedelta(0)) + jitter)
 
     def _schedule(self, entry: CronEntry) -> Schedule:
         rule = (entry.definition.expression, entry.definition.timezone)

@@ -31,6 +31,8 @@ class Stager(Service):
         self._listener = listener
         self._is_leader = is_leader
         self._is_marked = False
+        self._is_woken = True
+        """Whether somebody stored a job that is due soon: it may have committed late."""
         self.last_run: float | None = None
         """When jobs were last staged, or none were due, by the monotonic clock."""
 
@@ -43,7 +45,8 @@ class Stager(Service):
             self._unmark()
             self._listener.wait(LOOK_SECONDS)
             return 0
-        staged = self._engine.stage(BATCH_LIMIT)
+        staged = self._engine.stage(BATCH_LIMIT, from_start=self._is_woken)
+        self._is_woken = False
         self.last_run = time.monotonic()
         pause = LOOK_SECONDS if staged.next_in is None else min(LOOK_SECONDS, staged.next_in)
         if pause <= 0:
@@ -61,7 +64,7 @@ class Stager(Service):
         else:
             # Again, for a mark that went with a lost connection, or that another stager had.
             self._listener.mark([STAGE])
-            self._listener.wait(pause)
+            self._is_woken = STAGE in self._listener.wait(pause)
         return 0
 
     def on_stop(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import DatabaseError, connections
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from djqueue.compat import task_backends
-from djqueue.exceptions import InvalidOptions
 
 
 def backend_of(alias: str) -> Any:
@@ -21,8 +25,38 @@ def backend_of(alias: str) -> Any:
             f"The backend {alias!r} in TASKS is {type(backend).__name__}, which keeps no jobs of djqueue."
             " Use djqueue.backends.PostgresBackend."
         )
-    try:
-        backend.settings  # noqa: B018  parses the options
-    except InvalidOptions as error:
-        raise CommandError(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
+    if problems := [each for each in backend.check() if each.is_serious() and not each.is_silenced()]:
+        raise CommandError("\n".join(f"{each.obj}: {each.msg}\n  {each.hint}" for each in problems))
+    if problem := _migrations_problem(backend.settings.database):
+        raise CommandError(problem)
     return backend
+
+
+def _migrations_problem(alias: str) -> str:
+    """Say in a sentence that the tables are missing or old; '' if they are not, or if the database does not answer now.
+
+    What is applied is compared with the names of the files. Django's loader would import the migrations of every app into
+    a supervisor that lives for months.
+    """
+    name, _ = MigrationLoader.migrations_module("djqueue")
+    if name is None:  # MIGRATION_MODULES says that there are none
+        return ""
+    wanted = {
+        module.name for module in pkgutil.iter_modules(import_module(name).__path__) if module.name[0] not in "_~"
+    }
+    connection = connections[alias]
+    try:
+        applied = {
+            migration for app, migration in MigrationRecorder(connection).applied_migrations() if app == "djqueue"
+        }
+        if not applied and "djqueue_worker" in connection.introspection.table_names():
+            return ""  # made without migrations, as test runners can
+    except DatabaseError:
+        return ""  # a worker waits for its database, and every other command says what it misses
+    if not (missing := sorted(wanted - applied)):
+        return ""
+    target = "" if alias == "default" else f" --database {alias}"
+    return (
+        f"The tables of djqueue are missing or old in the database {alias!r}: {', '.join(missing)} not applied."
+        f" Run manage.py migrate{target}."
+    )

@@ -42,6 +42,17 @@ class Migration(migrations.Migration):
                 ("holder", models.UUIDField()),
                 ("term", models.BigIntegerField()),
                 ("expires_at", models.DateTimeField()),
+                (
+                    "elected_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(),
+                        help_text="When this holder took the lead.",
+                    ),
+                ),
+                (
+                    "loops",
+                    models.JSONField(db_default={}, help_text="When each of the leader's loops last did its work."),
+                ),
             ],
             options={
                 "verbose_name": "leader",

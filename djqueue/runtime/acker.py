@@ -39,12 +39,16 @@ class Acker(Service):
         self._on_flushed = on_flushed
         self._queue: SimpleQueue[tuple[Ack, int] | None] = SimpleQueue()
         self._batch: list[tuple[Ack, int]] = []
+        self._when_accepted: dict[int, Callable[[], None]] = {}
+        """By place: who wants to know that an outcome is stored."""
         self.stale = 0
         """Outcomes that came too late: the job was rescued or handed back meanwhile."""
         self.accepted = 0
 
-    def put(self, ack: Ack, place: int) -> None:
+    def put(self, ack: Ack, place: int, *, when_accepted: Callable[[], None] | None = None) -> None:
         """Write this outcome soon; ``place`` is where its claim stands in the claim block."""
+        if when_accepted is not None:
+            self._when_accepted[place] = when_accepted
         self._queue.put((ack, place))
 
     def settle_elsewhere(self, place: int, *, accepted: bool) -> None:
@@ -116,7 +120,10 @@ class Acker(Service):
     def _settle(self, part: list[tuple[Ack, int]], accepted: set[int]) -> None:
         self.accepted += len(accepted)
         for ack, place in part:
+            when_accepted = self._when_accepted.pop(place, None) if self._when_accepted else None
             self._claims.release(place)
             if ack.id not in accepted:
                 self.stale += 1
                 telemetry.emit("djqueue.ack.stale", logging.WARNING, job=ack.id, claim=ack.claim, state=ack.state.value)
+            elif when_accepted is not None:
+                when_accepted()

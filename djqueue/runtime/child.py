@@ -75,6 +75,7 @@ def main(config: dict[str, Any]) -> None:
     try:
         control.sendall(READY)
     except OSError:
+        control.close()
         sys.exit(0)  # the supervisor is gone already
     code = worker.run()
     sys.stdout.flush()

@@ -86,9 +86,10 @@ class ClaimBlock:
 
     # The supervisor's side.
 
-    def record_beat(self) -> None:
+    def record_beat(self, at: float | None = None) -> None:
+        """Note a good beat: when it was asked for, not when the answer came."""
         with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
-            _BEAT.pack_into(self._memory, 0, time.monotonic())
+            _BEAT.pack_into(self._memory, 0, time.monotonic() if at is None else at)
 
     def begun(self) -> dict[int, int]:
         """Return job id → claim of what began and has no stored outcome that the worker knew of."""

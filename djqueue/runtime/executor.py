@@ -34,6 +34,9 @@ from djqueue.runtime.runs import Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
 
+DOUBTFUL_SECONDS = 8.0
+"""Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
+
 
 class _StaleClaim(Exception):
     """The job is no longer ours; roll back."""
@@ -284,10 +287,16 @@ class Executor:
         place = run.execution.place
         if self.running.pop(place, None) is None:
             return  # given back while it ran; somebody else owns the job now
-        self._acker.put(for_job(ack, run.execution.job), place)
-        # The outcome is decided. Whoever listens may fail, but changes nothing.
-        if self._observers.want_finish(error):
+        ack = for_job(ack, run.execution.job)
+        if not self._observers.want_finish(error):
+            self._acker.put(ack, place)
+        elif self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
+            self._acker.put(ack, place)
+            # The outcome is decided. Whoever listens may fail, but changes nothing.
             self._observers.finished(run.execution, ack, error)
+        else:
+            # This worker was away for long, and perhaps the job has ended elsewhere: nobody is told twice.
+            self._acker.put(ack, place, when_accepted=lambda: self._observers.finished(run.execution, ack, error))
 
     def disown(self, place: int) -> None:
         """Drop the outcome of what runs here, should there ever be one: the claim is given back."""

@@ -67,7 +67,7 @@ class Heart(Service):
         alive = {beat.worker for beat in beats if not beat.is_dead}
         for worker, block in blocks.items():
             if worker in alive:
-                block.record_beat()
+                block.record_beat(asked)
             else:
                 self._on_dead(worker)
         now = time.monotonic()

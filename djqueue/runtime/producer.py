@@ -16,7 +16,7 @@ from uuid import UUID
 
 from djqueue import registry, telemetry
 from djqueue.encoding import storable
-from djqueue.engines.protocol import Listener, WorkerEngine
+from djqueue.engines.protocol import Listener, WorkerEngine, put_back
 from djqueue.exceptions import EngineUnavailable, UnknownTask
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
@@ -30,9 +30,10 @@ from djqueue.states import JobState
 FETCH_LIMIT = 500
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
-DOUBT_SECONDS = (0.0, 10.0, 60.0)
-"""How long after a fetch without an answer the worker looks for claims that it does not know of. Without a connection the
-server may go on with the statement, up to its statement timeout."""
+DOUBT_SECONDS = (10.0, 50.0)
+"""After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
+long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
+WATCH_SECONDS = 1.0
 PARK_SECONDS = 30.0
 """How long a job of an unknown task waits before a worker looks at it again."""
 
@@ -72,9 +73,14 @@ class Producer(Service):
         self._on_finished = on_finished
         self._rotation = 0
         self._doubts: list[float] = []
-        """When to look for claims of ours that we do not know of."""
+        """The pauses before each further look for claims of ours that we do not know of."""
+        self._doubt_after = 0.0
         self._is_awake = True
-        """Whether there was work a moment ago. Only a producer that is not awake holds a mark."""
+        """Whether there was work a moment ago. Only a producer that is not awake holds a mark of a queue."""
+        self._from_start: set[str] = set()
+        """Queues into which a job was put back."""
+        self._watched: float | None = None
+        """When we last marked the names by which we are told of that; None: no need to."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -82,8 +88,8 @@ class Producer(Service):
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
         self._hand_back_stranded()
-        self._canceller.heed()
         self._settle_doubts()
+        self._canceller.heed()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
             self._listener.wait(self._poll_interval)
             return 0
@@ -119,25 +125,31 @@ class Producer(Service):
         try:
             if queue in self._at_most_once:
                 return self._engine.take(queue, limit, self._worker)
-            return self._engine.fetch(queue, limit, self._worker)
+            jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
         except Exception:
             # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
-            now = time.monotonic()
-            self._doubts = [now + seconds for seconds in DOUBT_SECONDS]
+            self._doubts = [*DOUBT_SECONDS, 0.0]
+            self._doubt_after = 0.0
             raise
+        self._from_start.discard(queue)
+        return jobs
 
     def _settle_doubts(self, *, at_once: bool = False) -> None:
         """Put back what the store thinks we have, and we have not."""
-        while self._doubts and (at_once or self._doubts[0] <= time.monotonic()):
+        while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
             rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
             if rescued.count:
                 telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
-            self._doubts = [] if at_once else self._doubts[1:]
+                self._from_start.update(rescued.queues)
+            self._doubt_after = time.monotonic() + self._doubts.pop(0)
+            if at_once:
+                self._doubts.clear()
 
     def _fetch_round(self) -> list[str]:
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
         found = False
+        self._watch_skipped()
         for lane in self._lanes:
             queues = self._rotated(lane.queues)
             while queues and not self.is_stopping:
@@ -157,6 +169,19 @@ class Producer(Service):
             self._is_awake = True
             self._listener.unmark()
         return hungry
+
+    def _watch_skipped(self) -> None:
+        """Where fetches pass over jobs that were put back, ask to be told of them."""
+        skipping = self._engine.skipping
+        if not skipping:
+            # The mark of a sleep must stand until it ends: there is no look after it.
+            if self._watched is not None and self._is_awake:
+                self._watched = None
+                self._listener.unmark()
+        elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
+            # Again and again, for marks that went with those of a sleep, or that another worker had.
+            self._watched = time.monotonic()
+            self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
         """Begin with another queue each time, so that a full one does not starve the others of its lane."""
@@ -213,6 +238,7 @@ class Producer(Service):
         for lane in full:
             lane.on_room = None
         self._canceller.heed(woken)
+        self._from_start |= {queue for lane in self._lanes for queue in lane.queues if put_back(queue) in woken}
         return bool(woken)
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:

@@ -37,6 +37,8 @@ _LONGEST_RESPAWN_SECONDS = 30.0
 _SPAWN_RETRY_SECONDS = 2.0
 _STABLE_SECONDS = 10.0
 _MOST_FAILED_STARTS = 3
+_STALLED_SECONDS = 60.0
+"""After so long without a look at the crontab it is said to stand still."""
 
 UNHEALTHY_SECONDS = 8.0
 """Without a good beat for so long: the workers have stopped fetching, and others may soon take them for dead."""
@@ -110,6 +112,8 @@ class Supervisor:
             if spec.cron
             else None
         )
+        self._warned = 0.0
+        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
@@ -149,6 +153,7 @@ class Supervisor:
                 self._end_overdue(one)
             self._watch_store()
             self._obey_stop_requests()
+            self._watch_scheduler()
             ready = signals.wait([one.control for one in living], self._pause())
             for one in living:
                 if one.control in ready:
@@ -332,9 +337,12 @@ class Supervisor:
             self._stop_requests += 1
 
     def _forget(self, one: Child) -> None:
-        # Without an answer the row falls silent, and the lifeline finds nothing to rescue.
-        with suppress(EngineUnavailable):
-            self._register.deregister([one.id])
+        # Twice: the connection was last used when a worker started, and may have ended long ago. Without an answer the row
+        # falls silent, and the lifeline finds nothing to rescue.
+        for _ in range(2):
+            with suppress(EngineUnavailable):
+                self._register.deregister([one.id])
+                break
 
     def _is_drained(self) -> bool:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)
@@ -347,6 +355,16 @@ class Supervisor:
                 telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name)
                 # Its claims belong to others by now: nothing it does may count any more.
                 one.process.kill()
+
+    def _watch_scheduler(self) -> None:
+        """Say aloud that the crontab stands still: a module that never ends to import looks like peace otherwise."""
+        scheduler = self._scheduler
+        if scheduler is None or self._is_stopping:
+            return
+        still = time.monotonic() - scheduler.last_success
+        if still > _STALLED_SECONDS and time.monotonic() - self._warned > _STALLED_SECONDS:
+            self._warned = time.monotonic()
+            telemetry.emit("djqueue.cron.stalled", logging.ERROR, still_seconds=still, is_alive=scheduler.is_alive)
 
     # Stopping
 

@@ -104,9 +104,9 @@ class TestAsking:
 
         said = text(post(operator, "cancel", *jobs))
 
-        assert "1 executing are asked to end, and do not run again" in said
-        assert "1 available end at once" in said
-        assert "1 completed are left as they are" in said
+        assert "1 executing will be asked to end, and will not run again" in said
+        assert "1 available will end at once" in said
+        assert "1 completed will be left as is" in said
         assert "1 job is not there any more." in said
         assert Job.objects.count() == 3
 
@@ -123,7 +123,7 @@ class TestAsking:
 
         response = post(operator, "discard", 0, url=f"{JOBS}?queue=mail", select_across="1")
 
-        assert "3 available end at once as discarded" in text(response)
+        assert "3 available will end at once as discarded" in text(response)
         assert 'name="select_across" value="1"' in response.content.decode()
 
     def test_what_strangers_sent_is_escaped(self, operator: Client) -> None:

@@ -27,6 +27,8 @@ ACK_SECONDS = 2.0
 RECOVERY_SECONDS = 12.0
 SILENT_SECONDS = 8.0
 LEAVE_SECONDS = 28.0
+KILL_SECONDS = 0.2
+"""Between a kill and its note, or the note and the kill."""
 
 _ENDS = {
     "hopeless": {"discarded"},
@@ -163,7 +165,10 @@ class _Checker:
     def _explain(self, a: Execution, b: Execution) -> str:
         if a.outcome == "again" and a.end is not None and a.end <= b.start:
             return "natural"
-        if any(a.start <= at <= min(b.start, self._unstored_until(a)) for at in self.h.kills.get(a.pid, ())):
+        unstored = self._unstored_until(a)
+        if any(
+            a.start - KILL_SECONDS <= at <= min(b.start, unstored) + KILL_SECONDS for at in self.h.kills.get(a.pid, ())
+        ):
             return "killed"
         if self._fell_silent(a, b):
             return "silent"
@@ -210,7 +215,8 @@ class _Checker:
         if a.end is not None:
             return a.end
         # A process that its own supervisor killed tells nobody when; it was silent before, and that explains the overlap.
-        return min((at for at in self.h.kills.get(a.pid, ()) if at >= a.start), default=float("inf"))
+        killed = [at - KILL_SECONDS for at in self.h.kills.get(a.pid, ()) if at >= a.start - KILL_SECONDS]
+        return min(killed, default=float("inf"))
 
     def slots(self) -> Iterator[str]:
         """No process runs more jobs of a queue at once than it has slots."""

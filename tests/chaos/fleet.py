@@ -143,8 +143,8 @@ class Fleet:
         if member.pid in pids:
             member.is_leaving = True
             self._at(seconds, lambda: self._spawn(member.place))
-        self._ledger.note("kill", pids=pids, by="plan")
         _send(pids, signal.SIGKILL)
+        self._ledger.note("kill", pids=pids, by="plan")  # afterwards: what they began until then counts as killed
 
     def _term(self, member: Member, pids: list[int], seconds: float) -> None:
         self._ledger.note("term", pids=pids)

@@ -166,7 +166,7 @@ class TestAMillionJobs:
                 assert scans(plan("ack", **ack_params(count))) == [("Index Scan", "djqueue_job_pkey")]
             requeue = {**ack_params(500), "delay": "{0}", "note": [None]}
             assert scans(plan("ack_requeue", **requeue)) == [("Index Scan", "djqueue_job_pkey")]
-            staged = scans(plan("stage", limit=5000, ids=None, skip=[], now=None))
+            staged = scans(plan("stage", limit=5000, ids=None, skip=[], since=None, now=None))
             assert sorted(staged, key=str) == [("Index Scan", "djqueue_job_stage")] * 2 + [("Tid Scan", None)]
             params = {
                 "workers": [me],
@@ -186,6 +186,12 @@ class TestAMillionJobs:
             )
             rest = scans([node for node in rescue if node["CTE"] != "locked"])
             assert rest == [("Index Scan", "djqueue_job_pkey")] * 2
+
+            # Follow-ups are few, and found without a look at anything else.
+            follow_ups = plan("follow_ups", limit=5000)
+            assert "djqueue_job_follow_up" in {node.get("Index Name") for node in follow_ups}
+            for nodes in (follow_ups, plan("release", keys=["a", "b"], now=None)):
+                assert "Seq Scan" not in {kind for kind, _ in scans(nodes)}
 
             jobs = worker.fetch("default", 500, me)
             assert len(worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])) == 500

@@ -44,7 +44,7 @@ def requeue(job) -> Ack:
 def requeue_params(job) -> dict[str, object]:
     return {
         "id": [job.id], "claim": [job.claim], "state": ["retryable"], "is_spent": [True], "started_ago": [0.0],
-        "delay": [60.0], "error": [], "now": None,
+        "delay": [60.0], "error": [], "note": [], "now": None,
     }  # fmt: skip
 
 

@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from djqueue.engines.protocol import Engine, WorkerEngine
-from djqueue.maintenance.keys import LOOK_SECONDS, KeyPruner
+from djqueue.maintenance.pruner import Pruner
 from djqueue.models import FinishedJob, Job
-from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, UniqueRule
+from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, SteerOutcome, UniqueRule
 from djqueue.states import FINAL_STATES, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -167,8 +167,8 @@ class TestUnique:
             run(JobState.DISCARDED)
             second = insert(engine, rule, key=key)
 
-            [retried] = engine.retry([first.id])
-            assert (retried.is_done, retried.held_by) == (False, second.id)
+            [answer] = engine.retry([first.id])
+            assert (answer.outcome, answer.held_by) == (SteerOutcome.SKIPPED, second.id)
             assert engine.get(first.id).state == JobState.DISCARDED
             run()
 
@@ -545,18 +545,11 @@ class TestFollowUp:
         first = insert(engine, FOLLOW_UP)
         running = fetch(worker, me)
         next = insert(engine, FOLLOW_UP)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "WITH gone AS (DELETE FROM djqueue_job WHERE id = %s RETURNING *) INSERT INTO djqueue_finishedjob "
-                "(id, state, queue, task, args, kwargs, meta, inserted_at, finished_at, errors, unique_key) "
-                "SELECT id, 'cancelled', queue, task, args, kwargs, meta, inserted_at, now(), errors, unique_key FROM gone",
-                [next.id],
-            )
+        engine.cancel([next.id])
 
-        [retried] = engine.retry([next.id])
-        assert (retried.is_done, retried.held_by) == (False, first.id)
+        assert [answer.held_by for answer in engine.retry([next.id])] == [first.id]
         end(worker, running)
-        assert engine.retry([next.id])[0].is_done
+        assert [answer.outcome for answer in engine.retry([next.id])] == [SteerOutcome.RETRIED]
         assert engine.get(next.id).unique_key == "k"
 
 
@@ -591,11 +584,37 @@ class TestPruneKeys:
 
         assert [worker.prune_keys(2, now=NOW), worker.prune_keys(2, now=NOW)] == [2, 1]
 
-    def test_the_service_prunes_as_the_leader_only(self, engine, worker, run):
-        insert(engine, WINDOW, now=NOW - timedelta(days=9999))
+    def test_the_pruner_does_it_after_each_pass_as_the_leader_only(self, engine, worker, run):
+        long_ago = NOW - timedelta(days=9999)
+        insert(engine, WINDOW, now=long_ago)
         run()
 
-        assert KeyPruner(worker, is_leader=lambda: False).run_once() == LOOK_SECONDS
-        assert insert(engine, WINDOW, now=NOW - timedelta(days=9999)).was_duplicate
-        KeyPruner(worker, is_leader=lambda: True).run_once()
+        Pruner(worker, [], is_leader=lambda: False).run_once()
+        assert insert(engine, WINDOW, now=long_ago).was_duplicate
+        pruner = Pruner(worker, [], is_leader=lambda: True)
+        while pruner.last_run is None:
+            pruner.run_once()
         assert worker.prune_keys() == 0
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_a_deleted_job_gives_its_key_back_at_once(self, engine, run, rule):
+        waiting = insert(engine, rule)
+        engine.delete([waiting.id])
+        finished = insert(engine, rule)
+        run()
+        engine.delete([finished.id])
+
+        assert not insert(engine, rule).was_duplicate
+        assert len({waiting.id, finished.id}) == 2
+
+    def test_a_waiting_job_that_is_cancelled_gives_its_key_back_and_a_follow_up_too(self, engine, worker, me):
+        for rule in (WINDOW, COMPLETED, LIVE_ONLY):
+            engine.cancel([insert(engine, rule).id])
+            job = insert(engine, rule)
+            assert not job.was_duplicate
+            engine.cancel([job.id])
+        insert(engine, FOLLOW_UP)
+        fetch(worker, me)
+        engine.cancel([insert(engine, FOLLOW_UP).id])
+
+        assert not insert(engine, FOLLOW_UP).was_duplicate

@@ -265,8 +265,8 @@ class TestHoldThatIsOver:
 
     def test_a_row_of_a_job_that_was_refused_is_removed_at_once(self, engine, pool, session):
         session.execute(
-            "INSERT INTO djqueue_job (state, queue, task, inserted_at, unique_key) "
-            "VALUES ('available', 'default', 'tests.task', now(), 'k')"
+            "INSERT INTO djqueue_job (state, queue, task, inserted_at, ready_at, unique_key) "
+            "VALUES ('available', 'default', 'tests.task', now(), now(), 'k')"
         )
         later = elsewhere(pool, lambda: insert(engine, WINDOW))
         wait_until_somebody_is_blocked()
@@ -335,11 +335,16 @@ def test_twelve_threads_that_enqueue_one_key_never_make_two_live_jobs(engine, wo
             problems.append(f"{row[0]} live jobs of one key, {running[0]} running")
 
     runner, stager = open_worker(), open_worker()
+
+    def retry() -> None:
+        known = sorted(ids)
+        engine.retry(random.sample(known, min(3, len(known))))
+
     steps: list[Callable[[], object]] = [enqueue] * 12
     steps += [
         lambda: execute(runner, me),
         lambda: stager.stage(),
-        lambda: engine.retry(random.sample(sorted(ids), min(3, len(ids)))),
+        retry,
         look,
     ]
     with ThreadPoolExecutor(len(steps)) as pool:

@@ -25,6 +25,8 @@ from djqueue.models import CronEntry as Row
 from djqueue.models import CronTick, FinishedJob, Job
 from tests.crontab import tasks
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
@@ -164,8 +166,9 @@ class TestTicking:
         assert times() == [NOW + second * SECOND for second in (10, 20, 30, 40, 50, 60)]
 
     def test_two_schedulers_in_threads_give_each_time_once_and_miss_none(self, engine, open_scheduler: Open) -> None:
-        add(engine, "minutely")
-        add(engine, "secondly", "* * * * * */20")
+        # All: a clock that was a minute and a half behind finds times that are late.
+        add(engine, "minutely", misfire="all")
+        add(engine, "secondly", "* * * * * */20", misfire="all")
         errors: list[BaseException] = []
         start = threading.Barrier(3)
 
@@ -346,7 +349,24 @@ class TestOverlap:
         self.finish(Job.objects.get())
         settle(scheduler, NOW + 9 * MINUTE + 25 * SECOND)
 
-        assert times() == minutes(1, 9)
+        assert [at for at, outcome in ticks() if outcome == "enqueued"] == minutes(1, 9)
+        assert {outcome for _, outcome in ticks()} == {"enqueued", "skipped: missed"}
+
+    def test_cancel_running_ends_what_waits_and_asks_what_executes(self, engine, scheduler) -> None:
+        add(engine, overlap="cancel_running")
+        settle(scheduler, NOW + MINUTE)
+        first = Job.objects.get()
+
+        settle(scheduler, NOW + 2 * MINUTE)
+        Job.objects.update(state="executing")
+        second = Job.objects.get()
+        settle(scheduler, NOW + 3 * MINUTE)
+
+        assert FinishedJob.objects.get(pk=first.pk).state == "cancelled"
+        second.refresh_from_db()
+        assert second.cancel_request["by"] == "cron: entry"
+        assert Job.objects.exclude(pk=second.pk).get().cancel_request is None
+        assert [outcome for _, outcome in ticks()] == ["enqueued"] * 3
 
     def test_a_job_run_by_hand_counts_as_a_previous_one(self, engine, scheduler) -> None:
         add(engine, overlap="skip")

@@ -67,3 +67,10 @@ def test_the_age_of_the_last_beat_is_known_to_the_worker(block: ClaimBlock) -> N
     block.record_beat()
 
     assert block.seconds_since_beat() < 5
+
+
+def test_a_beat_that_comes_back_after_the_block_was_closed_is_of_no_consequence() -> None:
+    block = ClaimBlock.create()
+    block.close()
+
+    block.record_beat()

@@ -337,7 +337,8 @@ class TestConnections:
 
         with worker("--concurrency", "8", "-v", "0") as running:
             eventually(lambda: FinishedJob.objects.count() == 300, explain=lambda: running.log)
-            eventually(lambda: _backends() <= 8, 10, lambda: _backends())
+            # Six services of the supervisor and its register, the listener of one, and three of the worker: one each.
+            eventually(lambda: _backends() <= 11, 10, lambda: _backends())
             running.stop()
             assert running.wait() == 0, running.log
 

@@ -69,7 +69,7 @@ def connect(
     Raise ``EngineUnavailable`` when the database cannot be reached.
     """
     params = _params(alias)
-    params.setdefault("application_name", f"djqueue {role}")
+    params.setdefault("application_name", application_name(role))
     # Behind a pooler a prepared statement may already exist, or not exist any more, so Django's default is never to
     # prepare. A project that says something about it knows its connections.
     if prepares and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
@@ -91,6 +91,10 @@ def connect(
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
     return connection
+
+
+def application_name(role: str) -> str:
+    return f"djqueue {role}"
 
 
 def _params(alias: str) -> dict[str, Any]:

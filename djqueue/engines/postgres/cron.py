@@ -77,12 +77,14 @@ class PostgresCron:
         )
         if not rows:
             return Ticked("stale")
-        [(overlaps, is_done)] = rows
+        [(overlapping, is_done)] = rows
         reason = tick.skip or ("done before" if is_done else "")
-        if not reason and overlaps and entry.definition.overlap == "queue":
+        if not reason and overlapping and entry.definition.overlap == "queue":
             return Ticked("held")
-        if not reason and overlaps and entry.definition.overlap == "skip":
+        if not reason and overlapping and entry.definition.overlap == "skip":
             reason = "overlap"
+        if not reason and overlapping and entry.definition.overlap == "cancel_running":
+            _cancel(execute, overlapping, entry.name, now)
         job_id = None
         if not reason and job is not None:
             inserted = _insert(execute, job, now)
@@ -199,6 +201,19 @@ class PostgresCron:
     def _run(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._transact(lambda execute: execute(name, params))
         return rows
+
+
+def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -> None:
+    """Cancel the previous jobs of an entry, with the tick that takes their place: they end, or are asked to."""
+    params = {
+        "ids": ids,
+        "only": None,
+        "by": storable(f"cron: {name}", 200),
+        "reason": "Its next time has come.",
+        "now": now,
+    }
+    if running := [f"cancel:{id}" for id, state in execute("cancel", params) if state == "executing"]:
+        execute("notify", {"queues": running})
 
 
 def _insert(execute: Execute, job: NewJob, now: datetime | None) -> InsertedJob:

@@ -23,16 +23,18 @@ from psycopg.rows import TupleRow
 
 from djqueue.encoding import Encoded
 from djqueue.engines.postgres.bulk import copy_jobs
-from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name, connect
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.place import Place
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering, clean
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
-from djqueue.engines.protocol import SOON_SECONDS, STAGE
+from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     LIVE_ONLY,
@@ -40,6 +42,7 @@ from djqueue.records import (
     Ack,
     CancelRequest,
     ClaimedJob,
+    Health,
     Heartbeat,
     InsertedJob,
     InsertedMany,
@@ -70,6 +73,7 @@ _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLim
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
 _id = operator.itemgetter(0)
 T = TypeVar("T")
 
@@ -105,7 +109,9 @@ class PostgresEngine(Steering):
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
-        due_in = min(seconds_until_due(new, job) for new, job in zip(jobs, inserted, strict=True))
+        due_in = min(
+            seconds_until_due(new, job, is_rescheduled=rule.reschedule) for new, job in zip(jobs, inserted, strict=True)
+        )
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)
         return inserted
@@ -183,6 +189,10 @@ class PostgresEngine(Steering):
 
         return PostgresCron(transact, wake=own.wake, close=own.close)
 
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.alias)
+
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
         return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
@@ -206,8 +216,13 @@ class PostgresWorkerEngine:
         self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._prepares = listen
-        """LISTEN needs a direct connection, and where there is one, preparing halves the work of a small statement."""
+        """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
+        self._role = "worker"
+        self._places: dict[str, Place] = {}
         self._unstageable: list[int] = []
+        self._staged_until: str | None = None
+        self._stage_all_at = 0.0
+        """Until then, by the monotonic clock, staging begins where it last ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -215,10 +230,41 @@ class PostgresWorkerEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
-        rows = self._run("fetch", {"queue": queue, "limit": limit, "worker": worker, "now": now})
-        return list(map(ClaimedJob._make, rows))
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
+
+        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``place.py``.
+        """
+        self._role = _role(worker)  # of a connection that is still to be opened
+        params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
+        if (place := self._places.get(queue)) is None:
+            place = self._places[queue] = Place()
+        began = time.monotonic()
+        if place.is_skipping and not from_start and began < place.scan_at:
+            jobs = list(map(ClaimedJob._make, self._run("fetch_after", {**params, **place.ranges()})))
+            place.note_shortcut(jobs, limit)
+            if jobs:
+                return jobs
+            began = time.monotonic()
+        jobs = list(map(ClaimedJob._make, self._run("fetch", params)))
+        if place.note_scan(jobs, limit, time.monotonic() - began):
+            self._look_how_far(queue, place)
+        return jobs
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut."""
+        return [queue for queue, place in self._places.items() if place.is_skipping]
+
+    def _look_how_far(self, queue: str, place: Place) -> None:
+        began = time.monotonic()
+        # The jobs are claimed and must reach the caller, whatever happens here.
+        with suppress(EngineUnavailable, EngineRefused):
+            [([plan],)] = self._run("walk", {"queue": queue})
+            buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            place.note_walk(buffers, time.monotonic() - began)
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
@@ -252,9 +298,14 @@ class PostgresWorkerEngine:
         answers = self._run_all(statements)
         if others:
             woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            unspent = {ack.id for ack in others if not ack.is_spent}
+            # These keep their place in the queue, and somebody may be past it.
+            woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
             if any(0 < ack.delay <= SOON_SECONDS for ack in others):
                 woken.add(STAGE)
-            self.wake(woken)
+            # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
+            with suppress(EngineUnavailable):
+                self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
         ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
@@ -278,18 +329,30 @@ class PostgresWorkerEngine:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
-    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues.
 
         A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        Where dead entries make the search from the start a long one, search after what the last full one staged.
         """
-        params = {"limit": limit, "ids": None, "skip": self._unstageable, "now": now}
+        began = time.monotonic()
+        is_skipping = not from_start and now is None and began < self._stage_all_at
+        since = self._staged_until if is_skipping else None
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "since": since, "now": now}
         try:
-            [staged] = itertools.starmap(Staged, self._run("stage", params))
+            [(*values, at)] = self._run("stage", params)
+            staged = Staged(*values)
         except EngineRefused:
             due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
             parts = self._stage_in_parts(due, now)
             staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        else:
+            if not is_skipping:
+                seconds = time.monotonic() - began
+                is_slow = staged.count < limit and seconds > _SLOW_STAGE + _JOB_STAGE * staged.count
+                self._stage_all_at = began + max(1.0, 20 * seconds) if is_slow else 0.0
+            if staged.count < limit:
+                self._staged_until = at
         if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
             staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
         self.wake(staged.queues)
@@ -297,7 +360,7 @@ class PostgresWorkerEngine:
 
     def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
         try:
-            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "now": now})
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "since": None, "now": now})
         except EngineRefused as error:
             if len(ids) > 1:
                 middle = len(ids) // 2
@@ -305,7 +368,7 @@ class PostgresWorkerEngine:
             logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
             self._unstageable.append(ids[0])
             return []
-        return list(itertools.starmap(Staged, rows))
+        return [Staged(*values) for *values, _ in rows]
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
         """Remove unique keys that nobody holds any more; return how many went."""
@@ -340,6 +403,18 @@ class PostgresWorkerEngine:
         """Mark workers as dead for ever."""
         self._run("bury", {"workers": list(workers)})
 
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End the connections on which these workers fetched; none behind a pooler, where they are shared."""
+        if not self._listen or not workers:
+            return 0
+        try:
+            [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
+        except psycopg.ProgrammingError as error:
+            # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
+            logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
+            return 0
+        return int(count)
+
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers."""
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
@@ -370,7 +445,7 @@ class PostgresWorkerEngine:
                 "now": now,
             },
         )
-        self.wake(queues)
+        self.wake({*queues, *map(put_back, queues)})
         return Rescued(requeued, discarded, queues, cancelled)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
@@ -431,9 +506,12 @@ class PostgresWorkerEngine:
             cutoffs.append((rule, cutoff))
         return cutoffs
 
-    def elect(self, holder: UUID, ttl_seconds: float, *, now: datetime | None = None) -> Lease:
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
         """Take or renew the lead."""
-        rows = self._run("elect", {"holder": holder, "ttl": ttl_seconds, "now": now})
+        params = {"holder": holder, "ttl": ttl_seconds, "loops": json.dumps(dict(loops or {})), "now": now}
+        rows = self._run("elect", params)
         return Lease(True, rows[0][0]) if rows else Lease(False, 0)
 
     def resign(self, holder: UUID) -> None:
@@ -446,7 +524,7 @@ class PostgresWorkerEngine:
             self._connection = None
 
     def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
-        """Let the follow-ups of jobs that have ended begin; return the queues that got available jobs."""
+        """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
         try:
             rows = self._run("release", {"keys": keys, "now": now})
         except EngineRefused:
@@ -454,7 +532,7 @@ class PostgresWorkerEngine:
             if len(keys) == 1:
                 return set()
             return set().union(*(self._release([key], now) for key in keys))
-        return {queue for _, queue, state in rows if state == "available"}
+        return {queue if state == "available" else STAGE for _, queue, state in rows}
 
     def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
@@ -477,7 +555,9 @@ class PostgresWorkerEngine:
         for _ in range(_TRIES):
             try:
                 if self._connection is None:
-                    self._connection = connect(self._alias, "worker", self._statement_timeout, prepares=self._prepares)
+                    self._connection = connect(
+                        self._alias, self._role, self._statement_timeout, prepares=self._prepares
+                    )
                 return work(self._connection)
             except _UNPREPARED as error:
                 # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
@@ -501,6 +581,10 @@ class PostgresWorkerEngine:
                     ) from error
                 raise
         raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+
+
+def _role(worker: UUID) -> str:
+    return f"worker {worker}"
 
 
 def _ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import selectors
 import time
 from collections.abc import Collection
@@ -15,7 +16,6 @@ from types import TracebackType
 from typing import Self
 
 import psycopg
-import psycopg.generators
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import connect
@@ -142,6 +142,12 @@ class PostgresListener:
                 connection = connect(self._alias, "listener", _STATEMENT_TIMEOUT_SECONDS)
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
+                if row[1] != connection.info.backend_pid:
+                    # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
+                    self._listen = False
+                    connection.close()
+                    logger.warning("There is a pooler before the database: LISTEN cannot be used, jobs are polled for.")
+                    return None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
                 # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
                 connection.add_notify_handler(lambda notify: self._woken.add(notify.payload))
@@ -164,12 +170,15 @@ class PostgresListener:
     def _finish_release(self, *, wait: bool = True) -> None:
         """Take the answer to the statement that ``unmark`` has sent."""
         connection = self._connection
-        if connection is None or not self._is_releasing:
-            return
-        if wait or not connection.pgconn.is_busy():
-            # Through psycopg's wait, which hangs up when no answer comes.
-            connection.wait(psycopg.generators.fetch_many(connection.pgconn))
-            self._is_releasing = False
+        while self._is_releasing and connection is not None:
+            if not connection.pgconn.is_busy():
+                self._is_releasing = connection.pgconn.get_result() is not None
+            elif not wait:
+                return
+            elif select.select([connection.pgconn.socket], [], [], _STATEMENT_TIMEOUT_SECONDS)[0]:
+                connection.pgconn.consume_input()
+            else:
+                raise psycopg.OperationalError(f"no answer within {_STATEMENT_TIMEOUT_SECONDS:g} seconds")
 
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():

@@ -78,7 +78,7 @@ def _insert_in_one_message(
             cursor.nextset()
             cursor.nextset()
             [is_asleep] = cursor.fetchone()
-    if is_asleep:
+    if is_asleep or (wakes and inserted.state != "available"):
         wake_for(connection, job, inserted)
     return inserted
 

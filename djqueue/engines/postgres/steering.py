@@ -19,6 +19,7 @@ from django.db import OperationalError, connections
 
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.engines.protocol import put_back
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import Found, JobFilter, QueueRules, Steered, SteerOutcome, WorkerStatus
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
@@ -129,7 +130,8 @@ class Steering:
         """Let a paused queue go on and wake who sleeps on it; return False if it is not paused."""
         was_paused = bool(self._execute("resume", {"queue": queue}))
         if was_paused and self.listen:
-            wake_after_commit(connections[self.alias], [queue])
+            # What was put back during the pause may lie before the place from which a worker goes on.
+            wake_after_commit(connections[self.alias], [queue, put_back(queue)])
         return was_paused
 
     def queues(self) -> list[QueueRules]:

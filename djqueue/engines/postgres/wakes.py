@@ -73,15 +73,18 @@ def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob
         wake_after_commit(connection, {new.queue} if inserted.state == "available" else (), due_in=due_in)
 
 
-def seconds_until_due(new: NewJob, inserted: InsertedJob) -> float:
-    """Return the seconds until a job is due that waits for the stager; infinity for one that does not."""
-    if inserted.state != "scheduled" or inserted.was_duplicate:
+def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = False) -> float:
+    """Return the seconds until a job is due that waits for the stager; infinity for one that does not.
+
+    ``is_rescheduled``: a duplicate has moved its holder's time.
+    """
+    if job.state != "scheduled" or (job.was_duplicate and not is_rescheduled):
         return math.inf
     if new.scheduled_at is None:
         return new.delay.total_seconds() if new.delay is not None else 0.0
-    if (new.scheduled_at.tzinfo is None) != (inserted.inserted_at.tzinfo is None):
+    if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
         return 0.0  # not comparable; to ask for nothing is cheap
-    return (new.scheduled_at - inserted.inserted_at).total_seconds()
+    return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _pending(connection: BaseDatabaseWrapper) -> Wake | None:

@@ -1,13 +1,13 @@
 -- Lock an entry for one of its nominal times, if nothing happened to it since it was read.
 -- Params: id bigint, revision bigint, expected and last timestamptz (its next_at and last_nominal_at, as they
 -- were read), nominal timestamptz.
--- Returns: overlaps (whether a job of it is still live), is_done (whether this time was acted upon before); no row: stale.
+-- Returns: overlapping (the jobs of it that are still live), is_done (whether this time was acted upon before); no row: stale.
 -- FOR UPDATE is the gate: of two schedulers the second waits here, sees that next_at has moved, and gets no row. The unique
 -- constraint of the ticks stands behind it, and last_nominal_at behind ticks that were pruned.
 -- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
 SELECT
-    EXISTS (
-        SELECT
+    ARRAY(
+        SELECT job.id
         FROM (
             SELECT tick.job_id
             FROM djqueue_crontick AS tick
@@ -16,7 +16,7 @@ SELECT
             LIMIT 100
         ) AS recent
         JOIN djqueue_job AS job ON job.id = recent.job_id
-    ) AS overlaps,
+    ) AS overlapping,
     EXISTS (
         SELECT FROM djqueue_crontick AS tick WHERE tick.entry_id = entry.id AND tick.nominal_at = %(nominal)s::timestamptz
     ) AS is_done

@@ -41,6 +41,6 @@ claimed AS (
 )
 SELECT
     id, claim, queue, task, args::text, kwargs::text, attempt, max_attempts, priority,
-    inserted_at, started_at, scheduled_at, expires_at, attempted_at, errors::text, meta::text
+    inserted_at, started_at, scheduled_at, expires_at, attempted_at, errors::text, meta::text, ready_at
 FROM claimed
 ORDER BY priority DESC, ready_at, id

@@ -1,7 +1,8 @@
 -- Make scheduled and retryable jobs available whose time has come.
 -- Params: limit int; ids bigint[] (null: all that are due); skip bigint[] (jobs that could not be staged before);
--- now timestamptz (null: the database's clock).
--- Returns: one row: count, queues (those that got jobs), next_in (seconds until the next one is due, null if none).
+-- since timestamptz (leave out what was due before; null: nothing); now timestamptz (null: the database's clock).
+-- Returns: one row: count, queues (those that got jobs), next_in (seconds until the next one is due, null if none), at (text: the
+-- time that was taken for now).
 -- SKIP LOCKED: two stagers share the work, and a job that somebody cancels meanwhile is left to them.
 -- The phrases that keep the planner on the index djqueue_job_stage are explained in fetch.sql.
 -- synchronous_commit off: nobody waits for the disk to start a job on time. What a crash takes back is staged again.
@@ -13,7 +14,9 @@ WITH clock AS MATERIALIZED (
 due AS MATERIALIZED (
     SELECT ctid
     FROM djqueue_job
-    WHERE ready_at IS NULL AND scheduled_at <= (SELECT at FROM clock) AND state <> 'suspended'
+    WHERE
+        ready_at IS NULL AND scheduled_at <= (SELECT at FROM clock) AND state <> 'suspended'
+        AND scheduled_at >= COALESCE(%(since)s::timestamptz, '-infinity')
         AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s::bigint[])) AND id <> ALL(%(skip)s::bigint[])
     ORDER BY scheduled_at, id
     LIMIT (SELECT %(limit)s::bigint)
@@ -31,7 +34,10 @@ SELECT
     (
         SELECT extract(epoch FROM scheduled_at - (SELECT at FROM clock))::float8
         FROM djqueue_job
-        WHERE ready_at IS NULL AND scheduled_at IS NOT NULL AND state <> 'suspended' AND id <> ALL(%(skip)s::bigint[])
+        WHERE
+            ready_at IS NULL AND scheduled_at >= COALESCE(%(since)s::timestamptz, '-infinity') AND state <> 'suspended'
+            AND id <> ALL(%(skip)s::bigint[])
         ORDER BY scheduled_at, id
         OFFSET (SELECT count(*) FROM due) LIMIT 1
-    ) AS next_in
+    ) AS next_in,
+    (SELECT at::text FROM clock) AS at

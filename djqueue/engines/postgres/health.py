@@ -1,0 +1,46 @@
+"""What the database knows about the health of its queue."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+
+from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.engines.postgres.statements import sql
+from djqueue.records import Health, SeenQueue, SeenWorker, SnapshotHolder
+
+LIMIT = timedelta(seconds=5)
+
+
+def health(alias: str) -> Health:
+    """Look at it all, in one short read each: a probe must not hang on what it is to report."""
+    facts: dict[str, Any] = {
+        "queues": [SeenQueue(*row) for row in _read(alias, "health_queues")],
+        "workers": [SeenWorker(*row) for row in _read(alias, "health_workers")],
+        "holders": [SnapshotHolder(*row) for row in _read(alias, "health_holders")],
+    }
+    for seconds, loops in _read(alias, "health_leader"):
+        facts["leader_seconds"] = seconds
+        # Django leaves jsonb to its JSONField: here it is text.
+        facts["loops"] = json.loads(loops) if isinstance(loops, str) else loops
+    for (overdue,) in _read(alias, "health_overdue"):
+        facts["overdue_seconds"] = overdue
+    for row in _read(alias, "health_tables"):
+        names = (
+            "dead_rows", "live_rows", "vacuumed_seconds", "is_autovacuum_on", "table_bytes", "fetch_index_bytes",
+            "history_rows", "history_bytes", "notification_usage",
+        )  # fmt: skip
+        facts.update(zip(names, row, strict=True))
+    return Health(**facts)
+
+
+def _read(alias: str, name: str) -> list[tuple[Any, ...]]:
+    try:
+        with time_limit(alias, LIMIT), connections[alias].cursor() as cursor:
+            cursor.execute(sql(name), {})
+            return list(cursor.fetchall())
+    except ReadTooSlow:
+        return []

@@ -1,0 +1,9 @@
+-- Tell when each worker was last heard of, by the database's clock.
+-- Params: none. Returns: name, queues text[], silent_seconds, is_dead.
+SELECT
+    name,
+    ARRAY(SELECT jsonb_object_keys(queues)) AS queues,
+    extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_seconds,
+    died_at IS NOT NULL AS is_dead
+FROM djqueue_worker
+ORDER BY name

@@ -1,0 +1,251 @@
+"""Judge what the store shows: is anything wrong, and what can be done about it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from djqueue.records import Health, SnapshotHolder
+
+MAX_AGE_SECONDS = 300.0
+"""An available job that has waited for longer is a sign that workers do not keep up."""
+SILENT_SECONDS = 15.0
+OVERDUE_SECONDS = 10.0
+LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0}
+SNAPSHOT_SECONDS = 300.0
+MANY_TRANSACTIONS = 100_000
+MANY_DEAD = 100_000
+FULL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    is_ok: bool
+    text: str
+    """What there is, in a sentence."""
+    advice: str = ""
+    is_fatal: bool = True
+    """Whether jobs do not flow because of it. Otherwise it is a warning, and a probe passes."""
+
+    @property
+    def level(self) -> str:
+        return "ok" if self.is_ok else "bad" if self.is_fatal else "warning"
+
+
+def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[Finding]:
+    return [
+        *_queues(health, max_age_seconds),
+        *_workers(health),
+        *_leader(health),
+        _stage(health),
+        *_holders(health),
+        _dead_rows(health),
+        _sizes(health),
+        _notifications(health),
+    ]
+
+
+def _queues(health: Health, max_age: float) -> list[Finding]:
+    findings = []
+    for queue in health.queues:
+        age = queue.oldest_available_seconds
+        name = f"queue {queue.queue}"
+        if queue.is_paused:
+            waits = "nothing waits" if age is None else f"its oldest job has waited for {span(age)}"
+            findings.append(
+                Finding(name, False, f"It is paused; {waits}.", "Resume it in the admin when it may run again.", False)
+            )
+        elif age is None:
+            findings.append(Finding(name, True, "Nothing waits."))
+        elif not queue.is_served:
+            findings.append(
+                Finding(
+                    name,
+                    False,
+                    f"No living worker serves it, and its oldest job has waited for {span(age)}.",
+                    f"Start one: manage.py runworker --queues {queue.queue}",
+                )
+            )
+        else:
+            findings.append(
+                Finding(
+                    name,
+                    age <= max_age,
+                    f"Its oldest job has waited for {span(age)}.",
+                    ""
+                    if age <= max_age
+                    else "More is enqueued than is run. Start more workers or raise --concurrency, and look for jobs that"
+                    " take long.",
+                )
+            )
+    return findings
+
+
+def _workers(health: Health) -> list[Finding]:
+    living = [one for one in health.workers if not one.is_dead]
+    silent = [one for one in living if one.silent_seconds > SILENT_SECONDS]
+    findings = [
+        Finding(
+            f"worker {one.name}",
+            False,
+            f"Its last beat was {span(one.silent_seconds)} ago.",
+            "Its machine is gone, cut off or frozen. Any other worker will take its jobs back; if there is none, start one.",
+            bool(health.leader_seconds is None),
+        )
+        for one in silent
+    ]
+    count = len(living) - len(silent)
+    findings.append(
+        Finding(
+            "workers",
+            count > 0,
+            f"{count} of them {'is' if count == 1 else 'are'} alive.",
+            "" if count else "Nothing is run until one is started: manage.py runworker",
+        )
+    )
+    return findings
+
+
+def _leader(health: Health) -> list[Finding]:
+    if health.leader_seconds is None:
+        return [
+            Finding(
+                "leader",
+                False,
+                "Nobody leads: delayed jobs and retries are not started, and lost workers' jobs not taken back.",
+                "Start a worker; one of them takes the lead within seconds.",
+            )
+        ]
+    findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
+    for name, limit in LOOP_SECONDS.items():
+        # Under a new leader it may still be at its first round.
+        age = min(health.loops.get(name, health.leader_seconds), health.leader_seconds)
+        findings.append(
+            Finding(
+                name,
+                age <= limit,
+                f"It last did its work {span(age)} ago.",
+                ""
+                if age <= limit
+                else "The leader's log says why. Restarting its process gives the lead to another worker.",
+                name != "pruner",
+            )
+        )
+    return findings
+
+
+def _stage(health: Health) -> Finding:
+    overdue = health.overdue_seconds
+    if overdue is None or overdue <= OVERDUE_SECONDS:
+        return Finding("delayed jobs", True, "None is overdue.")
+    return Finding(
+        "delayed jobs",
+        False,
+        f"One has been due for {span(overdue)} and was not made available.",
+        "Look at the stager of the leader: its log says what it cannot do.",
+    )
+
+
+def _holders(health: Health) -> list[Finding]:
+    if not health.holders:
+        return [Finding("snapshots", True, "Nobody keeps VACUUM from cleaning up.")]
+    return [
+        Finding(
+            "snapshots",
+            not _is_old(one),
+            f"{one.kind.capitalize()} {one.name}: {one.age_transactions:,} transactions old"
+            + ("." if one.age_seconds is None else f", for {span(one.age_seconds)}."),
+            _holder_advice(one) if _is_old(one) else "",
+            False,
+        )
+        for one in health.holders
+    ]
+
+
+def _is_old(one: SnapshotHolder) -> bool:
+    if one.age_seconds is not None and one.age_seconds > SNAPSHOT_SECONDS:
+        return True
+    return one.age_seconds is None and one.age_transactions > MANY_TRANSACTIONS
+
+
+def _holder_advice(one: SnapshotHolder) -> str:
+    keeps = "Until it ends, VACUUM cannot remove what finished jobs leave behind."
+    if one.kind == "replication slot":
+        return f"{keeps} Start its reader, or drop it: SELECT pg_drop_replication_slot('…')"
+    if one.kind == "prepared transaction":
+        return f"{keeps} Somebody has to end it: COMMIT PREPARED or ROLLBACK PREPARED"
+    return (
+        f"{keeps} End it with SELECT pg_terminate_backend(pid), let reports run on a replica without hot_standby_feedback,"
+        " and set idle_in_transaction_session_timeout."
+    )
+
+
+def _dead_rows(health: Health) -> Finding:
+    if health.dead_rows is None or health.live_rows is None:
+        return Finding("dead rows", False, "The statistics could not be read in time.", "", False)
+    vacuumed = (
+        "never, as far as is known" if health.vacuumed_seconds is None else f"{span(health.vacuumed_seconds)} ago"
+    )
+    text = f"{health.dead_rows:,} beside {health.live_rows:,} live jobs; last vacuumed {vacuumed}."
+    if not health.is_autovacuum_on:
+        return Finding(
+            "dead rows",
+            False,
+            f"{text} Autovacuum is off.",
+            "ALTER TABLE djqueue_job RESET (autovacuum_enabled)",
+            False,
+        )
+    is_ok = health.dead_rows <= max(MANY_DEAD, 2 * health.live_rows)
+    advice = (
+        "Autovacuum does not keep up: somebody holds a snapshot (see above), or its workers are busy elsewhere. Raise"
+        " autovacuum_max_workers, or run VACUUM djqueue_job."
+    )
+    return Finding("dead rows", is_ok, text, "" if is_ok else advice, False)
+
+
+def _sizes(health: Health) -> Finding:
+    index, table = health.fetch_index_bytes, health.table_bytes
+    if index is None or table is None or health.live_rows is None:
+        return Finding("sizes", False, "They could not be read in time.", "", False)
+    text = (
+        f"Live jobs {size(table)}, their fetch index {size(index)}; history {size(health.history_bytes or 0)}, about"
+        f" {health.history_rows or 0:,} jobs."
+    )
+    # An entry takes some 60 bytes; pages that are half empty are nothing unusual.
+    is_ok = index <= max(64 * 2**20, 300 * health.live_rows)
+    return Finding(
+        "sizes", is_ok, text, "" if is_ok else "Shrink the index: REINDEX INDEX CONCURRENTLY djqueue_job_fetch", False
+    )
+
+
+def _notifications(health: Health) -> Finding:
+    usage = health.notification_usage
+    if usage is None:
+        return Finding("notifications", False, "Their queue could not be looked at in time.", "", False)
+    return Finding(
+        "notifications",
+        usage <= FULL,
+        f"Their queue is {100 * usage:.0f} % full.",
+        ""
+        if usage <= FULL
+        else "A session that listens sits in a long transaction. When the queue is full, commits that notify fail: end it.",
+    )
+
+
+def span(seconds: float) -> str:
+    """Say a time as people do, in one unit."""
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}s"
+    return f"{max(0.0, seconds):.1f} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

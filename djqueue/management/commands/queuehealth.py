@@ -1,0 +1,76 @@
+"""``manage.py queuehealth``: say whether jobs flow, for people and for probes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+
+from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge
+from djqueue.management.backends import backend_of
+
+HEALTHY, UNHEALTHY = 0, 1
+_SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
+
+
+class Command(BaseCommand):
+    help = (
+        "Say whether jobs flow. Exit code 0: they do, perhaps with warnings about what will slow them down; 1: they do not,"
+        " or nobody can tell."
+    )
+    # A probe asks often: the checks of the whole project are not its business.
+    requires_system_checks = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to look at.")
+        parser.add_argument("--json", action="store_true", help="Write one JSON object.")
+        parser.add_argument(
+            "--max-age-seconds",
+            type=_seconds,
+            default=MAX_AGE_SECONDS,
+            metavar="N",
+            help="How long the oldest job of a queue may have waited. Default: %(default)g.",
+        )
+
+    def handle(self, **options: Any) -> None:
+        backend = backend_of(options["backend"])
+        try:
+            findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
+        except DatabaseError as error:
+            findings = [Finding("database", False, str(error).strip(), "Is it up, and has manage.py migrate been run?")]
+        is_healthy = all(finding.is_ok or not finding.is_fatal for finding in findings)
+        if options["json"]:
+            self.stdout.write(json.dumps({"is_healthy": is_healthy, "findings": list(map(_as_json, findings))}))
+        else:
+            self._tell(findings)
+        if not is_healthy:
+            sys.exit(UNHEALTHY)
+
+    def _tell(self, findings: list[Finding]) -> None:
+        for finding in findings:
+            style = (
+                self.style.SUCCESS if finding.is_ok else self.style.ERROR if finding.is_fatal else self.style.WARNING
+            )
+            self.stdout.write(f"{style(_SIGNS[finding.level])}  {finding.name}: {finding.text}")
+            if finding.advice:
+                self.stdout.write(f"      {finding.advice}")
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {**dataclasses.asdict(finding), "level": finding.level}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds.")
+    return seconds

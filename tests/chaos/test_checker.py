@@ -1,0 +1,207 @@
+"""The checker finds what is planted, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos import plan
+from tests.chaos.checker import Execution, Final, History, Span, check
+
+SUPERVISOR, CHILD, OTHER = 100, 101, 202
+
+
+def history(*executions: Execution, state: str = "completed", attempt: int | None = None) -> History:
+    """A quiet history of job 7, completed by the given executions."""
+    made = History(enqueued={7: "quick"}, supervisor_of={CHILD: SUPERVISOR, OTHER: 200}, slots={"default": 2})
+    made.executions[7] = list(executions)
+    made.finals[7] = Final(state, attempt or len(executions), 20)
+    return made
+
+
+def ran(start: float, end: float | None, outcome: str = "returned", *, pid: int = CHILD, attempt: int = 1) -> Execution:
+    return Execution(7, attempt, pid, start, end=end, outcome=outcome)
+
+
+def test_a_quiet_run_has_no_violation() -> None:
+    assert check(history(ran(1, 2))) == []
+
+
+PLANTED: dict[str, tuple[str, Callable[[], History]]] = {}
+
+
+def planted(expected: str) -> Callable[[Callable[[], History]], Callable[[], History]]:
+    def add(make: Callable[[], History]) -> Callable[[], History]:
+        PLANTED[make.__name__] = expected, make
+        return make
+
+    return add
+
+
+@planted("in no table")
+def a_lost_job() -> History:
+    made = history()
+    del made.finals[7]
+    return made
+
+
+@planted("never ended: executing")
+def a_job_without_an_owner() -> History:
+    made = history(ran(1, 2))
+    made.finals[7] = Final("executing", 1, 20, live=True)
+    return made
+
+
+@planted("rolled back")
+def a_job_of_a_rolled_back_transaction() -> History:
+    made = history(ran(1, 2))
+    made.rolled_back.add(7)
+    return made
+
+
+@planted("no execution of it returned")
+def a_completion_out_of_nothing() -> History:
+    return history(attempt=1)
+
+
+@planted("attempt 21 of 20")
+def one_attempt_too_many() -> History:
+    return history(ran(1, 2), attempt=21)
+
+
+@planted("ended as discarded")
+def a_job_that_failed_for_no_reason() -> History:
+    return history(ran(1, 2), state="discarded")
+
+
+@planted("no explanation")
+def a_second_run_after_a_first_that_ended_well() -> History:
+    return history(ran(1, 2), ran(5, 6, pid=OTHER, attempt=2))
+
+
+@planted("no explanation")
+def a_second_run_after_the_kill_of_somebody_else() -> History:
+    made = history(ran(1, 2), ran(5, 6, pid=OTHER, attempt=2))
+    made.kills[303] = [1.5]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_after_a_kill_long_after_the_end() -> History:
+    made = history(ran(1, 2), ran(60, 61, pid=OTHER, attempt=2))
+    made.kills[CHILD] = [50]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_after_an_outage_alone() -> History:
+    made = history(ran(1, 2), ran(30, 31, pid=OTHER, attempt=2))
+    made.outages = [Span(1.5, 25)]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_after_a_short_stop() -> History:
+    made = history(ran(1, 20), ran(12, 13, pid=OTHER, attempt=2))
+    made.stops[SUPERVISOR] = [Span(2, 7)]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_after_a_stop_of_the_worker_alone() -> History:
+    made = history(ran(1, 20), ran(15, 16, pid=OTHER, attempt=2))
+    made.stops[CHILD] = [Span(2, 19)]
+    return made
+
+
+@planted("overlaps")
+def two_runs_at_once_where_the_killed_one_still_lives() -> History:
+    made = history(ran(1, 20), ran(1.5, 3, pid=OTHER, attempt=2))
+    made.kills[CHILD] = [1.6]
+    return made
+
+
+@planted("effect is there 2 times")
+def a_transactional_effect_twice() -> History:
+    made = history(ran(1, 2))
+    made.enqueued[7] = "write"
+    made.effects[7] = 2
+    return made
+
+
+@planted("3 jobs of 'default' at once")
+def more_jobs_than_slots() -> History:
+    made = history(ran(1, 5))
+    for job in (8, 9):
+        made.enqueued[job] = "quick"
+        made.finals[job] = Final("completed", 1, 20)
+        made.executions[job] = [Execution(job, 1, CHILD, 1 + job / 10, end=4, outcome="returned")]
+    return made
+
+
+@planted("a connection is left")
+def what_the_run_saw_itself() -> History:
+    made = history(ran(1, 2))
+    made.problems.append("a connection is left")
+    return made
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_violation_is_found(name: str) -> None:
+    expected, make = PLANTED[name]
+
+    found = check(make())
+
+    assert any(expected in sentence for sentence in found), found
+
+
+def test_a_killed_run_explains_the_next() -> None:
+    made = history(ran(1, None), ran(2, 3, pid=OTHER, attempt=2))
+    made.kills[CHILD] = [1.5]
+
+    assert check(made) == []
+
+
+def test_a_kill_after_an_outage_that_kept_the_outcome_from_being_stored_explains_the_next() -> None:
+    made = history(ran(1, 2), ran(40, 41, pid=OTHER, attempt=2))
+    made.outages = [Span(1.5, 25)]
+    made.kills[CHILD] = [24]
+
+    assert check(made) == []
+
+
+def test_a_supervisor_that_was_stopped_for_long_explains_an_overlap() -> None:
+    made = history(ran(1, 25), ran(16, 17, pid=OTHER, attempt=2))
+    made.stops[SUPERVISOR] = [Span(2, 20)]
+
+    assert check(made) == []
+
+
+def test_a_retry_needs_no_explanation() -> None:
+    assert check(history(ran(1, 2, "again"), ran(3, 4, attempt=2))) == []
+
+
+def test_notes_become_a_history() -> None:
+    made = History()
+    notes: list[dict[str, Any]] = [
+        {"kind": "enqueued", "at": 1.0, "jobs": [7], "task": "quick", "arguments": []},
+        {"kind": "start", "at": 2.0, "job": 7, "attempt": 1, "pid": CHILD, "queue": "default"},
+        {"kind": "end", "at": 3.0, "job": 7, "attempt": 1, "pid": CHILD, "outcome": "returned"},
+        {"kind": "kill", "at": 4.0, "pids": [CHILD], "by": "plan"},
+        {"kind": "stopped", "at": 9.0, "since": 5.0, "pids": [CHILD]},
+        {"kind": "outage", "at": 9.0, "since": 8.0},
+    ]
+
+    made.add(reversed(notes))
+
+    assert made.enqueued == {7: "quick"}
+    assert made.executions[7] == [Execution(7, 1, CHILD, 2.0, end=3.0, outcome="returned")]
+    assert made.kills[CHILD] == [4.0]
+    assert made.stops[CHILD] == [Span(5.0, 9.0)]
+    assert made.outages == [Span(8.0, 9.0)]
+
+
+def test_one_seed_is_one_plan() -> None:
+    assert plan.make(7, 120) == plan.make(7, 120) != plan.make(8, 120)

@@ -1,0 +1,1 @@
+"""A Django app that does what apps should not do, for tests of workers."""

@@ -1,0 +1,13 @@
+"""The settings of the test suite, with an app whose ready() runs a query and, where there is one, a connection pool."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+from tests.settings import *  # noqa: F403
+from tests.settings import DATABASES, INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults"]
+if os.environ.get("DJQUEUE_TEST_POOL") and find_spec("psycopg_pool"):
+    DATABASES["default"]["OPTIONS"] = {**DATABASES["default"]["OPTIONS"], "pool": {"min_size": 1, "max_size": 12}}

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
+
+from djqueue.management.backends import backend_of
+
+pytestmark = pytest.mark.django_db
+
+
+def backend_with(**entry: Any) -> Any:
+    with override_settings(TASKS={"default": {"BACKEND": "djqueue.backends.PostgresBackend", **entry}}):
+        return backend_of("default")
+
+
+def test_a_backend_without_problems_is_returned() -> None:
+    assert backend_with(QUEUES=["mail"]).queues == {"mail"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"OPTIONS": {"queues": {"mail": 20}}}, "The rules of queue 'mail' are a dict"),
+        ({"OPTIONS": {"database": "other"}}, "There is no database 'other'"),
+        ({"QUEUES": "mail"}, "QUEUES takes a list of names"),
+    ],
+)
+def test_what_the_system_checks_find_stops_a_command_with_its_hint(entry: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CommandError, match=rf"TASKS\['default'\]: {sentence}.*\n  \S"):
+        backend_with(**entry)
+
+
+def test_a_database_of_another_vendor_stops_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(connections["default"]), "vendor", "sqlite")
+
+    with pytest.raises(CommandError, match="is sqlite; djqueue needs PostgreSQL"):
+        backend_with()
+
+
+def test_a_silenced_check_stops_nothing() -> None:
+    with override_settings(SILENCED_SYSTEM_CHECKS=["djqueue.E005"]):
+        backend_with(QUEUES="mail")
+
+
+def test_a_migration_that_was_not_applied_stops_a_command() -> None:
+    migrations = MigrationRecorder(connections["default"]).migration_qs.filter(app="djqueue")
+    migrations.filter(name="0001_initial").update(name="0000_before")
+
+    with pytest.raises(CommandError, match=r"'default': 0001_initial not applied\. Run manage\.py migrate\.$"):
+        backend_with()
+
+
+def test_tables_made_without_migrations_are_accepted() -> None:
+    MigrationRecorder(connections["default"]).migration_qs.filter(app="djqueue").delete()
+
+    backend_with()
+
+
+def test_missing_tables_stop_a_command() -> None:
+    MigrationRecorder(connections["default"]).migration_qs.filter(app="djqueue").delete()
+    with connections["default"].cursor() as cursor:
+        cursor.execute("ALTER TABLE djqueue_worker RENAME TO elsewhere")
+
+    with pytest.raises(CommandError, match=r"0001_initial.* not applied\. Run manage\.py migrate\."):
+        backend_with()
