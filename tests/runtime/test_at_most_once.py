@@ -84,10 +84,10 @@ def test_nor_does_one_whose_child_died_beside_a_living_supervisor():
 
 
 def test_a_worker_takes_no_more_than_it_can_start():
-    once(tasks.nap).enqueue_many((("job", 1.5), {}) for _ in range(6))
+    once(tasks.nap).enqueue_many((("job", 5), {}) for _ in range(6))
 
-    with worker("--queues", "once", "--concurrency", "2"):
-        eventually(lambda: Entry.objects.count() == 2)
+    with worker("--queues", "once", "--concurrency", "2") as running:
+        eventually(lambda: Entry.objects.count() == 2, explain=lambda: (Entry.objects.count(), states(), running.log))
         assert Job.objects.count() == 4
 
 

@@ -16,7 +16,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 def job(attempt: int = 1, max_attempts: int = 3) -> ClaimedJob:
     return ClaimedJob(
-        1, 1, "default", "x", "[]", "{}", attempt, max_attempts, 0, NOW, None, None, None, NOW, "[]", "{}"
+        1, 1, "default", "x", "[]", "{}", attempt, max_attempts, 0, NOW, None, None, None, NOW, "[]", "{}", NOW
     )
 
 

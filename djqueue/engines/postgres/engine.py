@@ -215,10 +215,10 @@ class PostgresWorkerEngine:
         self._listen = listen
         self._statement_timeout = statement_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._prepares = listen
+        """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
         self._role = "worker"
         self._places: dict[str, Place] = {}
-        self._prepares = listen
-        """LISTEN needs a direct connection, and where there is one, preparing halves the work of a small statement."""
         self._unstageable: list[int] = []
         self._staged_until: str | None = None
         self._stage_all_at = 0.0

@@ -4,11 +4,11 @@
 -- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
 INSERT INTO djqueue_finishedjob (
     id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-    scheduled_at, expires_at, started_at, finished_at, errors, result, meta
+    ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta
 )
 SELECT
     id, state, queue, task, args, kwargs, priority, CASE WHEN is_spent THEN attempt ELSE attempt - 1 END, max_attempts, claim,
-    attempted_by, attempted_at, inserted_at, scheduled_at, expires_at,
+    attempted_by, attempted_at, inserted_at, ready_at, scheduled_at, expires_at,
     at - started_ago * interval '1 second', at - finished_ago * interval '1 second',
     CASE WHEN error IS NULL THEN errors ELSE errors || error END, result, meta
 FROM
@@ -16,11 +16,12 @@ FROM
     unnest(
         %(id)s::bigint[], %(state)s::text[], %(queue)s::text[], %(task)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[],
         %(priority)s::smallint[], %(attempt)s::int[], %(max_attempts)s::int[], %(claim)s::bigint[], %(attempted_by)s::uuid[],
-        %(attempted_at)s::timestamptz[], %(inserted_at)s::timestamptz[], %(scheduled_at)s::timestamptz[],
+        %(attempted_at)s::timestamptz[], %(inserted_at)s::timestamptz[], %(ready_at)s::timestamptz[],
+        %(scheduled_at)s::timestamptz[],
         %(expires_at)s::timestamptz[], %(errors)s::jsonb[], %(meta)s::jsonb[], %(started_ago)s::float8[],
         %(finished_ago)s::float8[], %(result)s::jsonb[], %(error)s::jsonb[], %(is_spent)s::bool[]
     ) AS o (
         id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-        scheduled_at, expires_at, errors, meta, started_ago, finished_ago, result, error, is_spent
+        ready_at, scheduled_at, expires_at, errors, meta, started_ago, finished_ago, result, error, is_spent
     )
 ON CONFLICT (id) DO NOTHING

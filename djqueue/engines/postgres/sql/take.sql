@@ -23,6 +23,6 @@ taken AS (
 )
 SELECT
     id, claim, queue, task, args::text, kwargs::text, attempt, max_attempts, priority,
-    inserted_at, started_at, scheduled_at, expires_at, attempted_at, errors::text, meta::text
+    inserted_at, started_at, scheduled_at, expires_at, attempted_at, errors::text, meta::text, ready_at
 FROM taken
 ORDER BY priority DESC, ready_at, id
