@@ -12,8 +12,10 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
-from djqueue.engines.postgres.engine import PostgresEngine, PostgresWorkerEngine, _ack_columns
+from djqueue.engines.postgres.columns import ack_columns
+from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.records import Ack, NewJob, WorkerInfo
 from djqueue.states import JobState
 
@@ -79,7 +81,7 @@ def assert_fetch_follows_its_index(worker: UUID, queue: str = "default", limit: 
 
 def ack_params(count: int) -> dict[str, object]:
     acks = [Ack(id, 1, JobState.COMPLETED) for id in range(1, count + 1)]
-    return {**_ack_columns(acks), "result": [], "now": None}
+    return {**ack_columns(acks), "result": [], "now": None}
 
 
 @pytest.fixture

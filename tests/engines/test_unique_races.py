@@ -17,7 +17,8 @@ from django.db import OperationalError, connection, connections, transaction
 
 from djqueue.engines.postgres import unique
 from djqueue.engines.postgres.connection import connect
-from djqueue.engines.postgres.engine import PostgresEngine, PostgresWorkerEngine
+from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.models import Job, UniqueKey
 from djqueue.records import LIVE_ONLY, Ack, InsertedJob, NewJob, UniqueRule
 from djqueue.states import JobState

@@ -188,7 +188,7 @@ def test_a_stop_ends_its_sleep(engine, monkeypatch):
 
 
 def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_told(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.engine._SLOW_STAGE", -1)
+    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
     worker = open_worker()
     worker.stage()  # slow, as it seems: the next ones begin here
     [late, due] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=n)) for n in (1, 2)])
@@ -204,7 +204,7 @@ def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_to
 
 
 def test_without_being_told_it_finds_late_ones_with_the_next_full_look(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.engine._SLOW_STAGE", -1)
+    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
     worker = open_worker()
     worker.stage()
     [late] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=1))])

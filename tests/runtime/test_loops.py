@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.engine import PostgresWorkerEngine
+from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline
 from djqueue.maintenance.pruner import Pruner

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.engine import PostgresWorkerEngine
+from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.models import Job
 from djqueue.records import ClaimedJob, WorkerInfo

@@ -1,0 +1,104 @@
+"""A connection of djqueue's own on which statements are run: opened when needed, again after a loss, its errors translated."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.statements import sql
+from djqueue.exceptions import EngineRefused, EngineUnavailable
+
+logger = logging.getLogger("djqueue.engine")
+
+_UNPREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
+_TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+# What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
+# of the table.
+_REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
+# A server that was demoted answers, and refuses to write: the connection must go, for the next one may find the new primary.
+_UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+_TRIES = 5
+T = TypeVar("T")
+
+
+class Session:
+    """One connection of one thread. A lost one raises ``EngineUnavailable``; the next statement connects again."""
+
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
+        self._alias = alias
+        self._listen = listen
+        self._statement_timeout = statement_timeout_seconds
+        self._connection: psycopg.Connection[TupleRow] | None = None
+        self._prepares = listen
+        """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
+        self._role = "worker"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
+        """Run one statement in a transaction of its own."""
+        return self._run_all([(name, params)])[0]
+
+    def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
+        """Run all of them or none."""
+
+        def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
+            # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+            with connection.transaction() if len(statements) > 1 else nullcontext():
+                cursors = [connection.execute(sql(name), params) for name, params in statements]
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+        return self.attempt(work)
+
+    def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
+        """Do something on the connection; again if it lost a race that the database resolved."""
+        lost: psycopg.Error
+        for _ in range(_TRIES):
+            try:
+                if self._connection is None:
+                    self._connection = connect(
+                        self._alias, self._role, self._statement_timeout, prepares=self._prepares
+                    )
+                return work(self._connection)
+            except _UNPREPARED as error:
+                # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
+                # The server refused to run the statement, so nothing was done.
+                logger.warning("Statements cannot be prepared here (%s); going on without.", str(error).strip())
+                lost = error
+                self._prepares = False
+                self.close()
+            except _TRANSIENT as error:
+                lost = error
+                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
+            except _REFUSED as error:
+                raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
+            except psycopg.Error as error:
+                # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
+                # has hung up, the next statement needs another connection.
+                if isinstance(error, _UNAVAILABLE) or self._connection is None or self._connection.closed:
+                    self.close()
+                    raise EngineUnavailable(
+                        f"The database {self._alias!r} did not answer: {str(error).strip()}"
+                    ) from error
+                raise
+        raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost

@@ -1,0 +1,363 @@
+"""The verbs of workers and maintenance on PostgreSQL: one SQL file each, on a connection of their own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import operator
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from djqueue.engines.postgres.columns import ack_columns, array, texts
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
+from djqueue.engines.postgres.place import Place
+from djqueue.engines.postgres.session import Session
+from djqueue.engines.postgres.steering import clean
+from djqueue.engines.postgres.taken import taken_statements
+from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
+from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.records import (
+    Ack,
+    CancelRequest,
+    ClaimedJob,
+    Heartbeat,
+    Lease,
+    Pruned,
+    PruneRule,
+    Rescued,
+    Staged,
+    TakenJob,
+    WorkerInfo,
+)
+from djqueue.states import FINAL_STATES, JobState
+
+logger = logging.getLogger("djqueue.engine")
+
+_LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
+_id = operator.itemgetter(0)
+
+
+class PostgresWorkerEngine(Session):
+    """The verbs of workers and maintenance on one connection of their own."""
+
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
+        super().__init__(alias, listen=listen, statement_timeout_seconds=statement_timeout_seconds)
+        self._places: dict[str, Place] = {}
+        self._unstageable: list[int] = []
+        self._staged_until: str | None = None
+        self._stage_all_at = 0.0
+        """Until then, by the monotonic clock, staging begins where it last ended."""
+
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
+
+        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``place.py``.
+        """
+        self._role = _role(worker)  # of a connection that is still to be opened
+        params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
+        if (place := self._places.get(queue)) is None:
+            place = self._places[queue] = Place()
+        began = time.monotonic()
+        if place.is_skipping and not from_start and began < place.scan_at:
+            jobs = list(map(ClaimedJob._make, self._run("fetch_after", {**params, **place.ranges()})))
+            place.note_shortcut(jobs, limit)
+            if jobs:
+                return jobs
+            began = time.monotonic()
+        jobs = list(map(ClaimedJob._make, self._run("fetch", params)))
+        if place.note_scan(jobs, limit, time.monotonic() - began):
+            self._look_how_far(queue, place)
+        return jobs
+
+    @property
+    def skipping(self) -> Collection[str]:
+        """The queues in which fetches take a shortcut."""
+        return [queue for queue, place in self._places.items() if place.is_skipping]
+
+    def _look_how_far(self, queue: str, place: Place) -> None:
+        began = time.monotonic()
+        # The jobs are claimed and must reach the caller, whatever happens here.
+        with suppress(EngineUnavailable, EngineRefused):
+            [([plan],)] = self._run("walk", {"queue": queue})
+            buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            place.note_walk(buffers, time.monotonic() - began)
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
+        # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
+        jobs = list(
+            map(TakenJob._make, self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}))
+        )
+        for job in jobs:
+            job.attempted_by = worker
+        return jobs
+
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
+        """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if not acks:
+            return set()
+        if any(ack.taken for ack in acks):
+            return self._ack_taken(acks, now)
+        # Sorted by id, like every write of many rows: two of them can then not wait for each other.
+        ordered = sorted(acks, key=_id)
+        finals = [ack for ack in ordered if ack.state in FINAL_STATES]
+        others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        statements: list[tuple[str, dict[str, Any]]] = []
+        if finals:
+            statements.append(
+                ("ack", {**ack_columns(finals), "result": texts(ack.result for ack in finals), "now": now})
+            )
+        if others:
+            delays = array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
+            notes = texts(ack.note for ack in others)
+            statements.append(("ack_requeue", {**ack_columns(others), "delay": delays, "note": notes, "now": now}))
+        answers = self._run_all(statements)
+        if others:
+            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            unspent = {ack.id for ack in others if not ack.is_spent}
+            # These keep their place in the queue, and somebody may be past it.
+            woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
+            if any(0 < ack.delay <= SOON_SECONDS for ack in others):
+                woken.add(STAGE)
+            # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
+            with suppress(EngineUnavailable):
+                self.wake(woken)
+        accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        ended = [row for row in answers[0] if row[1] is not None] if finals else []
+        # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
+        if others and (rest := [ack for ack in others if ack.id not in accepted]):
+            rows = self._run("ack_cancelled", {**ack_columns(rest), "now": now})
+            accepted.update(row[0] for row in rows)
+            ended.extend(row for row in rows if row[1] is not None)
+        if ended:
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(self._release([key for _, key in ended], now))
+        return accepted
+
+    def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> set[int]:
+        taken = [ack for ack in acks if ack.taken is not None]
+        self._run_all(taken_statements(taken, now))
+        self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
+        return {ack.id for ack in taken} | self.ack([ack for ack in acks if ack.taken is None], now=now)
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+        return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
+
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available and wake whoever sleeps on their queues.
+
+        A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
+        Where dead entries make the search from the start a long one, search after what the last full one staged.
+        """
+        began = time.monotonic()
+        is_skipping = not from_start and now is None and began < self._stage_all_at
+        since = self._staged_until if is_skipping else None
+        params = {"limit": limit, "ids": None, "skip": self._unstageable, "since": since, "now": now}
+        try:
+            [(*values, at)] = self._run("stage", params)
+            staged = Staged(*values)
+        except EngineRefused:
+            due = [id for (id,) in self._run("due", {"limit": limit, "skip": self._unstageable, "now": now})]
+            parts = self._stage_in_parts(due, now)
+            staged = Staged(sum(part.count for part in parts), sorted({q for part in parts for q in part.queues}), 0.0)
+        else:
+            if not is_skipping:
+                seconds = time.monotonic() - began
+                is_slow = staged.count < limit and seconds > _SLOW_STAGE + _JOB_STAGE * staged.count
+                self._stage_all_at = began + max(1.0, 20 * seconds) if is_slow else 0.0
+            if staged.count < limit:
+                self._staged_until = at
+        if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
+            staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
+        self.wake(staged.queues)
+        return staged
+
+    def _stage_in_parts(self, ids: list[int], now: datetime | None) -> list[Staged]:
+        try:
+            rows = self._run("stage", {"limit": len(ids), "ids": ids, "skip": [], "since": None, "now": now})
+        except EngineRefused as error:
+            if len(ids) > 1:
+                middle = len(ids) // 2
+                return self._stage_in_parts(ids[:middle], now) + self._stage_in_parts(ids[middle:], now)
+            logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
+            self._unstageable.append(ids[0])
+            return []
+        return [Staged(*values) for *values, _ in rows]
+
+    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
+        """Remove unique keys that nobody holds any more; return how many went."""
+        [(expired, orphaned)] = self._run("prune_keys", {"limit": limit, "now": now})
+        return int(expired + orphaned)
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+        if queues and self._listen:
+            self._run("wake", {"queues": sorted(queues)})
+
+    def register(self, workers: Sequence[WorkerInfo]) -> None:
+        """Announce workers; committed before their first fetch."""
+        for worker in workers:
+            self._run(
+                "register",
+                {
+                    "id": worker.id,
+                    "name": worker.name,
+                    "hostname": worker.hostname,
+                    "pid": worker.pid,
+                    "queues": json.dumps(dict(worker.queues)),
+                    "concurrency": worker.concurrency,
+                },
+            )
+
+    def deregister(self, workers: Collection[UUID]) -> None:
+        """Forget workers that left nothing behind."""
+        self._run("deregister", {"workers": list(workers)})
+
+    def bury(self, workers: Collection[UUID]) -> None:
+        """Mark workers as dead for ever."""
+        self._run("bury", {"workers": list(workers)})
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End the connections on which these workers fetched; none behind a pooler, where they are shared."""
+        if not self._listen or not workers:
+            return 0
+        try:
+            [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
+        except psycopg.ProgrammingError as error:
+            # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
+            logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
+            return 0
+        return int(count)
+
+    def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
+        """Raise the beat of living workers and return the beats of all known workers."""
+        rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
+        return list(map(Heartbeat._make, rows))
+
+    def rescue(
+        self,
+        workers: Collection[UUID],
+        *,
+        ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
+        reason: str = "The worker was lost.",
+        limit: int = 5000,
+        now: datetime | None = None,
+    ) -> Rescued:
+        """Take jobs back from dead workers, and wake living ones for them."""
+        [(requeued, discarded, queues, cancelled)] = self._run(
+            "rescue",
+            {
+                "workers": list(workers),
+                "ran_id": None if ran is None else list(ran),
+                "ran_claim": None if ran is None else list(ran.values()),
+                "kept_id": list(kept or ()),
+                "kept_claim": list((kept or {}).values()),
+                # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+                "reason": clean(reason),
+                "limit": limit,
+                "now": now,
+            },
+        )
+        self.wake({*queues, *map(put_back, queues)})
+        return Rescued(requeued, discarded, queues, cancelled)
+
+    def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
+        """Take jobs back whose claimer has no worker row."""
+        claimers = [claimer for (claimer,) in self._run("ownerless", {})]
+        if not claimers:
+            return Rescued()
+        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+
+    def prune(
+        self,
+        rules: Sequence[PruneRule],
+        *,
+        place: Any = None,
+        limit: int = 1000,
+        queue: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
+        cutoffs, at, id = place or (self._cutoffs(rules, now), "-infinity", 0)
+        if not cutoffs:
+            return Pruned(0, None)
+        params = {
+            "rule_state": [rule.state.value for rule, _ in cutoffs],
+            "rule_queue": [rule.queue for rule, _ in cutoffs],
+            "rule_task": [rule.task for rule, _ in cutoffs],
+            "rule_cutoff": [cutoff for _, cutoff in cutoffs],
+            "queue": queue,
+            "after_at": at,
+            "after_id": id,
+            "limit": limit,
+            "is_dry_run": is_dry_run,
+        }
+        [(seen, count, last_at, last_id)] = self._run("prune", params)
+        return Pruned(count, (cutoffs, last_at, last_id) if seen == limit else None)
+
+    def _cutoffs(self, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
+        """Turn ages and counts into times: what finished before goes."""
+        cutoffs = []
+        for rule in rules:
+            others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]
+            oldest = None
+            if rule.max_count == 0:
+                oldest = "infinity"
+            elif rule.max_count is not None:
+                params = {
+                    "state": rule.state.value,
+                    "queue": rule.queue,
+                    "task": rule.task,
+                    "other_queues": [] if rule.queue or rule.task else [o.queue for o in others if o.queue],
+                    "other_tasks": [] if rule.task else [o.task for o in others if o.task],
+                    "count": rule.max_count,
+                }
+                oldest = next((at for (at,) in self._run("prune_cutoff", params)), None)
+            age = None if rule.max_age is None else rule.max_age.total_seconds()
+            [(cutoff,)] = self._run("prune_time", {"age": age, "oldest": oldest, "now": now})
+            cutoffs.append((rule, cutoff))
+        return cutoffs
+
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead."""
+        params = {"holder": holder, "ttl": ttl_seconds, "loops": json.dumps(dict(loops or {})), "now": now}
+        rows = self._run("elect", params)
+        return Lease(True, rows[0][0]) if rows else Lease(False, 0)
+
+    def resign(self, holder: UUID) -> None:
+        """Give the lead up, so that another takes it at once."""
+        self._run("resign", {"holder": holder})
+
+    def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
+        try:
+            rows = self._run("release", {"keys": keys, "now": now})
+        except EngineRefused:
+            # Somebody has just taken one of the keys. His is the next job then, and only that follow-up goes on waiting.
+            if len(keys) == 1:
+                return set()
+            return set().union(*(self._release([key], now) for key in keys))
+        return {queue if state == "available" else STAGE for _, queue, state in rows}
+
+
+def _role(worker: UUID) -> str:
+    return f"worker {worker}"
