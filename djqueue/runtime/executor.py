@@ -11,8 +11,10 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +38,8 @@ from djqueue.states import JobState
 
 DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
+
+logger = logging.getLogger("djqueue.executor")
 
 
 class _StaleClaim(Exception):
@@ -81,10 +85,22 @@ class Executor:
         try:
             following: Execution | None = execution
             while following is not None:
-                seconds = self._execute(following)
-                following = lane.next_for_thread(seconds, django_connections.release)
+                try:
+                    seconds = self._execute(following)
+                except BaseException:
+                    # Not the task's: a log handler or a database router of the project. The slot must not go with it.
+                    logger.exception("What surrounds job %d failed.", following.job.id)
+                    seconds = 0.0
+                following = lane.next_for_thread(seconds, self._release_connections)
         finally:
             django_connections.close_all()
+
+    @staticmethod
+    def _release_connections() -> None:
+        try:
+            django_connections.release()
+        except Exception:
+            logger.exception("An idle thread's connections could not be closed.")
 
     def _execute(self, execution: Execution) -> float:
         run = self._begin(execution)
@@ -189,10 +205,11 @@ class Executor:
 
     def _create_tasks(self, lane: Lane, executions: list[Execution]) -> None:
         assert self._loop is not None
-        for execution in executions:
-            run = self._begin(execution)
+        waiting = deque(executions)
+        while waiting:
+            run = self._begin(waiting.popleft())
             if run is None:
-                self._create_tasks(lane, lane.finish_async(0.0))
+                waiting.extend(lane.finish_async(0.0))
             else:
                 run.future = self._loop.create_task(self._execute_async(lane, run))
 
@@ -214,10 +231,15 @@ class Executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
-            self._fail(run, error)
+            outcome = partial(self._fail, run, error)
         else:
-            self._succeed(run, result)
-        self._create_tasks(lane, lane.finish_async(time.monotonic() - run.started))
+            outcome = partial(self._succeed, run, result)
+        try:
+            outcome()
+        except BaseException:
+            logger.exception("What surrounds job %d failed.", execution.job.id)
+        finally:
+            self._create_tasks(lane, lane.finish_async(time.monotonic() - run.started))
 
     # Both
 

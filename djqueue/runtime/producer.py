@@ -55,9 +55,9 @@ class Producer(Service):
         at_most_once: Collection[str] = (),
         max_jobs: int | None = None,
         drain: bool = False,
-        on_finished: Callable[[], None] = lambda: None,
+        on_finished: Callable[..., None] = lambda *, is_drained: None,
     ) -> None:
-        """``on_finished`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left that could run."""
+        """``on_finished(is_drained=…)`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left to run."""
         super().__init__()
         self._worker = worker
         self._engine = engine
@@ -95,7 +95,7 @@ class Producer(Service):
             return 0
         hungry = self._fetch_round()
         if self._is_finished(hungry):
-            self._on_finished()
+            self._on_finished(is_drained=self._remaining != 0)
             self._listener.wait(self._poll_interval)
         elif self._drain or not hungry:
             self._wait_for_room()

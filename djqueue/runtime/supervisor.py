@@ -27,7 +27,7 @@ from djqueue.runtime import child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.signals import SignalPipe
-from djqueue.runtime.worker import ABORT, EXIT_DONE, GO, RETIRE, STOP, LaneSpec
+from djqueue.runtime.worker import ABORT, EXIT_DONE, EXIT_REPLACE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
 
 TICK_SECONDS = 1.0
@@ -276,9 +276,9 @@ class Supervisor:
 
     def _plan_successor(self, one: Child, code: int, place: int) -> None:
         lived = time.monotonic() - one.started
-        if code == EXIT_DONE and one.is_ready:
+        if code in (EXIT_DONE, EXIT_REPLACE) and one.is_ready:
             self._failures[place] = 0
-            if self._spec.drain:
+            if self._spec.drain and code == EXIT_DONE:
                 self._spawn_after[place] = float("inf")
             return
         if not one.is_working and -code not in (signal.SIGKILL, signal.SIGTERM) and not self._heart.failures:
@@ -293,7 +293,7 @@ class Supervisor:
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
-        if code == EXIT_DONE and one.is_ready:
+        if code in (EXIT_DONE, EXIT_REPLACE) and one.is_ready:
             telemetry.emit("djqueue.worker.stop", worker=one.name, lived_seconds=lived)
             if one.is_announced:
                 self._forget(one)

@@ -36,8 +36,8 @@ GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""
 RETIRE = b"x"
 """What a worker sends: a task cannot be stopped, start another worker in my place."""
-EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
-"""Nothing left behind; declared dead or aborted (leaves claims to rescue); a part died."""
+EXIT_DONE, EXIT_REPLACE, EXIT_LOST, EXIT_BROKEN = 0, 3, 75, 70
+"""Nothing left behind; the same, but a drain is not over; declared dead or aborted (leaves claims to rescue); a part died."""
 
 _ABORT_FLUSH_SECONDS = 5.0
 _RETIRE_SECONDS = 30.0
@@ -88,6 +88,7 @@ class Worker:
         self._engine = engine
         self._started = time.monotonic()
         self._is_finished = False
+        self._is_drained = False
         self._is_retiring = False
         self._is_orphan = False
         self._heart: Heart | None = None
@@ -225,7 +226,10 @@ class Worker:
 
     def _leave(self) -> int:
         self._give_up_running()
-        code = EXIT_LOST if self._claims.held or self._producer.is_in_doubt else EXIT_DONE
+        if self._claims.held or self._producer.is_in_doubt:
+            code = EXIT_LOST
+        else:
+            code = EXIT_DONE if self._is_drained or not self._spec.drain else EXIT_REPLACE
         self._acker.stop()
         self._acker.join(2)
         for lane in self._lanes:
@@ -234,7 +238,7 @@ class Worker:
         if self._heart is not None:
             self._heart.stop()
             self._heart.join(2)
-            if code == EXIT_DONE:
+            if code != EXIT_LOST:
                 # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
                 with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._spec.id])
@@ -271,8 +275,9 @@ class Worker:
         self._is_retiring = True
         self._interrupt()
 
-    def _on_finished(self) -> None:
+    def _on_finished(self, *, is_drained: bool) -> None:
         if not self._is_finished:
+            self._is_drained = is_drained
             self.stop()
 
     def _on_flushed(self) -> None:

@@ -14,7 +14,7 @@ from djqueue.models import FinishedJob, Job
 from djqueue.states import JobState
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import drain, eventually, worker
+from tests.processes import drain, eventually, states, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -101,6 +101,14 @@ class TestAge:
         assert "expired" in job.errors[0]["message"]
         fresh.refresh()
         assert fresh.return_value == "fresh"
+
+    def test_a_thousand_async_jobs_that_come_too_late_are_cancelled_in_one_go(self) -> None:
+        tasks.arecord.using(max_age=0.001).enqueue_many(((str(number),), {}) for number in range(1000))
+        time.sleep(0.1)  # by the database's clock it is too late now
+
+        drain()
+
+        assert states() == {"cancelled": 1000}
 
 
 class TestRetryRules:

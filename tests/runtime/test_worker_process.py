@@ -67,6 +67,13 @@ class TestDrain:
 
         assert not Worker.objects.exists()
 
+    def test_a_process_that_is_replaced_does_not_end_the_drain(self) -> None:
+        tasks.record.enqueue_many(((str(number),), {}) for number in range(10))
+
+        drain("--max-jobs", "4", "--concurrency", "2")
+
+        assert states() == {"completed": 10}
+
     def test_ten_thousand_jobs_through_two_processes_run_exactly_once(self) -> None:
         tasks.count.enqueue_many(((number,), {}) for number in range(10_000))
 
