@@ -140,7 +140,7 @@ def test_an_entry_is_added_with_its_author(login: Login) -> None:
         ({"kwargs": '{"zz": 1}'}, "cannot be called"),
         ({"timezone": "../../etc/passwd"}, "valid choice"),
         ({"misfire": "never"}, "valid choice"),
-        ({"overlap": "cancel_running"}, "valid choice"),
+        ({"overlap": "overtake"}, "valid choice"),
         ({"jitter_seconds": "-1"}, "jitter_seconds"),
         ({"max_runs": "0"}, "max_runs"),
         ({"priority": "101"}, "priority"),
