@@ -232,6 +232,8 @@ class Machine(RuleBasedStateMachine):
         claims = running or self.model.claims
         claimed = claims[pick % len(claims)]
         job, now = self.model.jobs[claimed.job], self._tick()
+        if state == "retryable" and job.attempt >= job.max_attempts:
+            state = "discarded"  # whoever executes a job knows that this was its last attempt
         is_spent = state not in ("scheduled", "available")
         wait = delay if state in ("retryable", "scheduled") else 0
         ack = Ack(claimed.job, claimed.claim, JobState(state), delay=float(wait), is_spent=is_spent)
