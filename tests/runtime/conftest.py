@@ -15,14 +15,15 @@ def _sessions_end(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     request.getfixturevalue("transactional_db")
+    before = _other_sessions()
     yield
-    eventually(lambda: not _has_other_sessions(), 20, lambda: "A session is left.")
+    eventually(lambda: _other_sessions() <= before, 20, lambda: f"Sessions are left: {_other_sessions() - before}")
 
 
-def _has_other_sessions() -> bool:
+def _other_sessions() -> set[int]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND backend_type = 'client backend')"
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
-        return bool(cursor.fetchone()[0])
+        return {pid for (pid,) in cursor.fetchall()}

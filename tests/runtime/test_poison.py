@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
-from django.db import transaction
+from django.db import connections, transaction
 
 from djqueue.models import FinishedJob, Job
 from tests.ledger import tasks
@@ -104,9 +106,15 @@ class TestB85:
         assert FinishedJob.objects.filter(pk=lost.id).count() == 0
 
     def test_b85_an_async_enqueue_outside_of_a_transaction_is_seen_at_once(self) -> None:
+        async def enqueue() -> Any:
+            result = await tasks.arecord.aenqueue("async")
+            # In the thread that made it; a session must not outlive its test.
+            await sync_to_async(connections.close_all)()
+            return result
+
         with worker() as running:
             running.wait_for_log("worker.start")
-            result = asyncio.run(tasks.arecord.aenqueue("async"))
+            result = asyncio.run(enqueue())
             eventually(lambda: FinishedJob.objects.count() == 1, explain=lambda: running.log)
 
         result.refresh()
