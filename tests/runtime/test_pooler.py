@@ -72,8 +72,8 @@ def test_b62_a_thousand_jobs_pass_through_a_transaction_pooler_by_polling(pooler
     assert late.return_value == "polled"
     assert states() == {"completed": 1001}
     assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
-    # A statement that the pooler cannot prepare is refused before it does anything, and run without.
-    assert running.log.count("prepared statement") == running.log.count("; going on without")
+    # Behind a pooler a name may be another client's statement: nothing is prepared there in the first place.
+    assert "prepared statement" not in running.log
     assert "service.failure" not in running.log
     # Once for each process's listener: of two workers, and of the leader's stager.
     assert 1 <= running.log.count("There is a pooler") <= 3, running.log

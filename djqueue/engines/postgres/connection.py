@@ -70,24 +70,26 @@ def connect(
     """
     params = _params(alias)
     params.setdefault("application_name", application_name(role))
-    # Behind a pooler a prepared statement may already exist, or not exist any more, so Django's default is never to
-    # prepare. A project that says something about it knows its connections.
-    if prepares and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
-        params["prepare_threshold"] = _PREPARE_THRESHOLD
     try:
         connection = Connection.connect(**params, autocommit=True)
         connection.patience_seconds = statement_timeout_seconds * 4 / 3
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
         # SKIP LOCKED raises serialization errors, and a statement timeout would stop maintenance for ever.
-        connection.execute(
-            "SELECT set_config('TimeZone', 'UTC', false), set_config('default_transaction_isolation', 'read committed', false),"
+        row = connection.execute(
+            "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false), set_config('default_transaction_isolation', 'read committed', false),"
             " set_config('statement_timeout', %s, false), set_config('lock_timeout', '0', false),"
             # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
             " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false),"
             # A generic plan made while the table was empty would read the whole of it when it is full.
             " set_config('plan_cache_mode', 'force_custom_plan', false)",
             [str(int(statement_timeout_seconds * 1000))],
-        )
+        ).fetchone()
+        # Behind a pooler a statement's name may be somebody else's statement, of another text: the server would run that.
+        # A pooler answers for the server when a client connects, with a process id of its own invention. A project that says
+        # something about preparing knows its connections.
+        is_direct = row is not None and row[0] == connection.info.backend_pid
+        if prepares and is_direct and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
+            connection.prepare_threshold = _PREPARE_THRESHOLD
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
     return connection
