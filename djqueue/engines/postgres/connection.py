@@ -76,7 +76,8 @@ def connect(
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
         # SKIP LOCKED raises serialization errors, and a statement timeout would stop maintenance for ever.
         row = connection.execute(
-            "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false), set_config('default_transaction_isolation', 'read committed', false),"
+            "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false),"
+            " set_config('default_transaction_isolation', 'read committed', false),"
             " set_config('statement_timeout', %s, false), set_config('lock_timeout', '0', false),"
             # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
             " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false),"
