@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -107,6 +109,14 @@ class TestWhen:
         warm.insert([NEW])
         assert prepared() == 1
 
+    def test_a_closed_connection_is_forgotten(self, warm):
+        used = weakref.ref(connection.connection)
+
+        connection.close()
+        gc.collect()
+
+        assert used() is None
+
     def test_without_listen_nothing_is_prepared(self, transactional_db):
         connection.close()
 
@@ -167,6 +177,29 @@ class TestWhen:
 
         assert executions() == before
         assert Job.objects.count() == 1
+
+
+class TestWake:
+    def test_a_sleeper_is_woken_by_a_prepared_statement(self, warm):
+        queues = ["default", 'odd "\\{,}', "é"]
+        with warm.open_listener() as listener:
+            for queue in queues:
+                for _ in range(2):
+                    listener.mark([queue])
+                    warm.insert([NEW._replace(queue=queue)])
+                    assert listener.wait(LONG) == {queue}
+                    listener.unmark()
+
+        assert prepared() == 2
+
+    def test_so_it_is_after_the_callers_transaction(self, warm):
+        with warm.open_listener() as listener:
+            listener.mark(["default"])
+            with transaction.atomic():
+                warm.insert([NEW])
+            assert listener.wait(LONG) == {"default"}
+
+        assert prepared() == 2
 
 
 class TestWhoWatches:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -44,65 +44,25 @@ _STALE = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSuppo
 """Gone by somebody's DEALLOCATE or DISCARD, or prepared before a migration: the server refused before it did anything."""
 
 
-class Prepared:
-    """What is prepared on one connection; ``run`` prepares a statement when it is first asked for."""
+def run_prepared(
+    connection: BaseDatabaseWrapper, name: str, order: tuple[str, ...], params: Sequence[bytes | None]
+) -> PGresult | None:
+    """Run ``sql/<name>.sql`` with one parameter, as text, per name of ``order``; the answer is in PostgreSQL's binary format.
 
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
-        self._names: dict[str, bytes] = {}
-        self._count = 0
-
-    @cached_property
-    def is_possible(self) -> bool:
-        connection = self._connection
-        if connection.cursor_factory not in _PLAIN_CURSORS or connection.info.encoding != "utf-8":
-            return False
-        row = connection.execute("SELECT pg_backend_pid()").fetchone()
-        return row is not None and row[0] == connection.info.backend_pid
-
-    def run(self, name: str, order: tuple[str, ...], params: Sequence[bytes | None]) -> PGresult | None:
-        """Run ``sql/<name>.sql`` with one parameter, as text without NUL, per name of ``order``; the answer is binary.
-
-        None: it cannot be prepared here after all, and nothing was done.
-        """
-        for _ in range(2):
-            try:
-                return self._run(name, order, params)
-            except _STALE:
-                self._names.clear()
-            except psycopg.errors.DuplicatePreparedStatement:
-                break
-        self.is_possible = False
-        return None
-
-    def _run(self, name: str, order: tuple[str, ...], params: Sequence[bytes | None]) -> PGresult:
-        connection = self._connection
-        pgconn = connection.pgconn
-        with connection.lock:
-            statement = self._names.get(name)
-            if statement is None:
-                self._count += 1
-                statement = b"djqueue_%d" % self._count
-                connection.wait(_prepare(pgconn, statement, _numbered(name, order)))
-                self._names[name] = statement
-            return connection.wait(_execute(pgconn, statement, params))
-
-
-_known: WeakKeyDictionary[psycopg.Connection, Prepared] = WeakKeyDictionary()
-_PLAIN_CURSORS = (base.Cursor, base.ServerBindingCursor)
-
-
-def prepared_on(connection: BaseDatabaseWrapper) -> Prepared | None:
-    """Return the statements of a connection on which a statement may go past Django's cursors; None if it may not."""
+    None where it has to go through Django's cursor; nothing was done then. Only if ``is_own_transaction``.
+    """
     raw = connection.connection
     if type(raw) is not psycopg.Connection or _is_watched(connection):
         return None
     prepared = _known.get(raw)
     if prepared is None:
         # The first statement of a connection is perhaps its only one, and then not worth the preparing.
-        _known[raw] = Prepared(raw)
+        _known[raw] = _Prepared()
         return None
-    return prepared if prepared.is_possible else None
+    if b"\0" in b"".join(filter(None, params)):
+        return None  # libpq would take it for the end of the text
+    with connection.wrap_database_errors:
+        return prepared.run(raw, name, order, params) if prepared.is_possible(raw) else None
 
 
 def is_own_transaction(connection: BaseDatabaseWrapper) -> bool:
@@ -117,6 +77,51 @@ def is_own_transaction(connection: BaseDatabaseWrapper) -> bool:
         return False
     pgconn = connection.connection.pgconn
     return pgconn.transaction_status == _IDLE and pgconn.pipeline_status == _NO_PIPELINE
+
+
+class _Prepared:
+    """What is prepared on one connection. It does not hold the connection, which would never be collected then."""
+
+    def __init__(self) -> None:
+        self._is_possible: bool | None = None
+        self._names: dict[str, bytes] = {}
+        self._count = 0
+
+    def is_possible(self, connection: psycopg.Connection) -> bool:
+        if self._is_possible is None:
+            self._is_possible = (
+                connection.cursor_factory in _PLAIN_CURSORS
+                and connection.info.encoding == "utf-8"
+                and connection.execute("SELECT pg_backend_pid()").fetchone() == (connection.info.backend_pid,)
+            )
+        return self._is_possible
+
+    def run(
+        self, connection: psycopg.Connection, name: str, order: tuple[str, ...], params: Sequence[bytes | None]
+    ) -> PGresult | None:
+        """Run a statement, and prepare it before if need be; None if that cannot be done here after all."""
+        for _ in range(2):
+            try:
+                with connection.lock:
+                    statement = self._names.get(name) or self._prepare(connection, name, order)
+                    return connection.wait(_execute(connection.pgconn, statement, params))
+            except _STALE:
+                self._names.clear()
+            except psycopg.errors.DuplicatePreparedStatement:
+                break
+        self._is_possible = False
+        return None
+
+    def _prepare(self, connection: psycopg.Connection, name: str, order: tuple[str, ...]) -> bytes:
+        self._count += 1
+        statement = b"djqueue_%d" % self._count
+        connection.wait(_prepare(connection.pgconn, statement, _numbered(name, order)))
+        self._names[name] = statement
+        return statement
+
+
+_known: WeakKeyDictionary[psycopg.Connection, _Prepared] = WeakKeyDictionary()
+_PLAIN_CURSORS = (base.Cursor, base.ServerBindingCursor)
 
 
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:

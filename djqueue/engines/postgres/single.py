@@ -19,7 +19,7 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.engines.postgres.prepared import is_own_transaction, prepared_on
+from djqueue.engines.postgres.prepared import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_for
 from djqueue.records import InsertedJob, NewJob
@@ -69,19 +69,8 @@ def _insert_prepared(
 ) -> Sequence[Any] | None:
     """Insert past Django's cursors; None where that may not be, and nothing was done."""
     zone = connection.timezone
-    # Without USE_TZ times are told in the time zone of the session, by psycopg. And libpq would cut a text off at a NUL.
-    if (
-        zone is None
-        or "\0" in job.args
-        or "\0" in job.kwargs
-        or "\0" in job.meta
-        or "\0" in job.task
-        or "\0" in job.queue
-    ):
-        return None
-    prepared = prepared_on(connection)
-    if prepared is None:
-        return None
+    if zone is None:
+        return None  # then times are told in the time zone of the session, which psycopg knows
     params = (
         job.queue.encode(),
         job.task.encode(),
@@ -98,8 +87,7 @@ def _insert_prepared(
         b"t" if asks else b"f",
         b"t" if relaxed else b"f",
     )
-    with connection.wrap_database_errors:
-        answer = prepared.run("insert_one", _PARAMS, params)
+    answer = run_prepared(connection, "insert_one", _PARAMS, params)
     if answer is None:
         return None
     value = answer.get_value

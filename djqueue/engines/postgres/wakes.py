@@ -11,7 +11,7 @@ from typing import cast
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.engines.postgres.prepared import is_own_transaction
+from djqueue.engines.postgres.prepared import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.records import InsertedJob, NewJob
@@ -40,10 +40,21 @@ class Wake:
             return
         # The jobs are stored. An error here would make the caller enqueue them twice, and the poll finds them anyway.
         try:
+            if statement == "wake" and self._is_prepared():
+                return
             with self.connection.cursor() as cursor:
                 cursor.execute(sql(statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
             logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
+
+    def _is_prepared(self) -> bool:
+        """Wake by a prepared statement, sooner by as long as a worker takes to fetch; return whether that could be done."""
+        names = ['"' + queue.replace("\\", "\\\\").replace('"', '\\"') + '"' for queue in sorted(self.queues)]
+        queues = f"{{{','.join(names)}}}".encode()
+        return (
+            is_own_transaction(self.connection)
+            and run_prepared(self.connection, "wake", ("queues",), (queues,)) is not None
+        )
 
 
 def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *, due_in: float = math.inf) -> None:
