@@ -74,7 +74,7 @@ def listener(open_listener: Callable[[], Listener]) -> Listener:
 
 
 class AtCommit:
-    """Asks the server something in each transaction that stores jobs, as the last thing before its commit."""
+    """Asks the server something for each job that is stored or changed, as the last thing before the commit."""
 
     def __init__(self, execute: Callable[[str], psycopg.Cursor]) -> None:
         self._execute = execute
@@ -87,14 +87,17 @@ class AtCommit:
             f" EXECUTE $q${question}$q$ INTO answer; INSERT INTO at_commit (answer) VALUES (answer); RETURN NULL; END $$"
         )
         self._execute(
-            "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON djqueue_job DEFERRABLE INITIALLY DEFERRED"
+            "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE ON djqueue_job DEFERRABLE INITIALLY DEFERRED"
             " FOR EACH ROW EXECUTE FUNCTION at_commit()"
         )
         yield
         self._execute("DROP TRIGGER at_commit ON djqueue_job")
 
+    def forget(self) -> None:
+        self._execute("TRUNCATE at_commit")
+
     def seen(self) -> list[str]:
-        """Return the answers, one per job."""
+        """Return the answers."""
         return [answer for (answer,) in self._execute("SELECT answer FROM at_commit ORDER BY id")]
 
 

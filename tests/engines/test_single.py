@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -132,38 +132,3 @@ class TestOneStatement:
             postgres.insert([NEW._replace(delay=timedelta(hours=1))])
 
         assert at_commit.seen() == ["0"]
-
-
-class TestRelaxed:
-    @pytest.mark.parametrize("listen", [True, False])
-    @pytest.mark.parametrize("binding", [nullcontext, server_side_binding])
-    def test_the_commit_does_not_wait_for_the_disk(self, transactional_db, at_commit, listen, binding):
-        engine = PostgresEngine("default", listen=listen)
-
-        with binding(), at_commit("SHOW synchronous_commit"):
-            for relaxed in (True, False, True):
-                engine.insert([NEW], relaxed=relaxed)
-
-        assert at_commit.seen() == ["off", "on", "off"]
-        assert Job.objects.count() == 3
-
-    def test_the_setting_ends_with_the_insert(self, postgres):
-        postgres.insert([NEW], relaxed=True)
-
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW synchronous_commit")
-            assert cursor.fetchone() == ("on",)
-
-    def test_it_is_ignored_in_the_callers_transaction(self, postgres):
-        with transaction.atomic(), connection.cursor() as cursor:
-            postgres.insert([NEW], relaxed=True)
-            cursor.execute("SHOW synchronous_commit")
-            assert cursor.fetchone() == ("on",)
-
-    def test_nor_does_it_count_in_one_that_django_does_not_know_of(self, postgres):
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
-            postgres.insert([NEW], relaxed=True)
-            cursor.execute("SHOW synchronous_commit")
-            assert cursor.fetchone() == ("on",)
-            cursor.execute("ROLLBACK")

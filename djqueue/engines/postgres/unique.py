@@ -34,10 +34,13 @@ _TRIES = 10
 
 
 def insert_unique(
-    connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None
+    connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None, *, relaxed: bool
 ) -> tuple[list[InsertedJob], set[str]]:
-    """Store jobs, or say which job stands for each of them; return also the queues that got available jobs."""
-    insertion = _Insertion(connection, jobs, rule, now)
+    """Store jobs, or say which job stands for each of them; return also the queues that got available jobs.
+
+    ``relaxed``: their commits do not wait for the disk; only if no transaction of the caller's is open.
+    """
+    insertion = _Insertion(connection, jobs, rule, now, relaxed)
     return insertion.run(), insertion.ready_in
 
 
@@ -48,12 +51,17 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 class _Insertion:
     def __init__(
-        self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None
+        self,
+        connection: BaseDatabaseWrapper,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        now: datetime | None,
+        relaxed: bool,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
         self._rule = rule
-        self._now = now
+        self._common = {"now": now, "relaxed": relaxed}
         self._outlives = rule.window is not None or rule.holds_completed
         self._answers: dict[int, InsertedJob] = {}
         self.ready_in: set[str] = set()
@@ -195,7 +203,7 @@ class _Insertion:
         for final in [False] * (_TRIES - 1) + [True]:
             try:
                 with self._connection.cursor() as cursor:
-                    cursor.execute(sql(name), {**params, "now": self._now})
+                    cursor.execute(sql(name), {**params, **self._common})
                     rows: list[tuple[Any, ...]] = cursor.fetchall()
                 return rows
             except OperationalError as error:
