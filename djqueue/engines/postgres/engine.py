@@ -25,7 +25,7 @@ from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering
 from djqueue.engines.postgres.taken import taken_statements
-from djqueue.engines.postgres.unique import insert_unique, job_columns
+from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.records import (
@@ -65,11 +65,12 @@ class PostgresEngine(Steering):
         if not jobs:
             return []
         connection = connections[self.alias]
-        if len(jobs) == 1 and jobs[0].unique_key is None:
-            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
+        is_single = len(jobs) == 1 and (jobs[0].unique_key is None or is_simple(rule))
+        if is_single and (one := insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)) is not None:
+            return [one]
         relaxed = relaxed and is_own_transaction(connection)
         if any(job.unique_key is not None for job in jobs):
-            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed)
+            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=is_single)
         else:
             with connection.cursor() as cursor:
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})

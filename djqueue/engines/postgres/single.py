@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.prepared import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
 from djqueue.records import InsertedJob, NewJob
 
@@ -40,24 +42,37 @@ _PARAMS = (
     "asks",
     "relaxed",
 )
+_PARAMS_WITH_KEY = (*_PARAMS, "unique_key")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """PostgreSQL counts microseconds from here."""
 
 
 def insert_one(
     connection: BaseDatabaseWrapper, job: NewJob, now: datetime | None, *, wakes: bool, relaxed: bool
-) -> InsertedJob:
-    """Store a job without a unique key. ``relaxed`` counts outside of the caller's transactions only."""
+) -> InsertedJob | None:
+    """Store a job; None if it has a unique key that a live job holds.
+
+    ``relaxed`` counts outside of the caller's transactions only.
+    """
     is_own = is_own_transaction(connection)
     asks = wakes and is_own
-    # LISTEN needs a direct connection, and so does preparing.
-    row = _insert_prepared(connection, job, now, asks, relaxed) if asks else None
-    if row is None:
-        params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed and is_own}
-        with connection.cursor() as cursor:
-            cursor.execute(sql("insert_one"), params)
-            row = cursor.fetchone()
-    id, state, inserted_at, is_asleep = row
+    statement = "insert_one" if job.unique_key is None else "insert_one_unique"
+    try:
+        # LISTEN needs a direct connection, and so does preparing.
+        rows = _insert_prepared(connection, statement, job, now, relaxed) if asks else None
+        if rows is None:
+            params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed and is_own}
+            with connection.cursor() as cursor:
+                cursor.execute(sql(statement), params)
+                rows = cursor.fetchall()
+    except OperationalError as error:
+        # It met another of its key, and the database ended one of the two.
+        if not (is_own and job.unique_key is not None and isinstance(error.__cause__, TRANSIENT)):
+            raise
+        rows = ()
+    if not rows:
+        return None
+    id, state, inserted_at, is_asleep = rows[0]
     inserted = InsertedJob(id, state, inserted_at)
     if is_asleep or (wakes and not (asks and state == "available")):
         wake_for(connection, job, inserted)
@@ -65,9 +80,9 @@ def insert_one(
 
 
 def _insert_prepared(
-    connection: BaseDatabaseWrapper, job: NewJob, now: datetime | None, asks: bool, relaxed: bool
-) -> Sequence[Any] | None:
-    """Insert past Django's cursors; None where that may not be, and nothing was done."""
+    connection: BaseDatabaseWrapper, statement: str, job: NewJob, now: datetime | None, relaxed: bool
+) -> Sequence[tuple[int, str, datetime, bool]] | None:
+    """Insert past Django's cursors, and ask; None where that may not be, and nothing was done."""
     zone = connection.timezone
     if zone is None:
         return None  # then times are told in the time zone of the session, which psycopg knows
@@ -84,16 +99,19 @@ def _insert_prepared(
         _interval(job.max_age),
         job.meta.encode(),
         _time(now),
-        b"t" if asks else b"f",
+        b"t",
         b"t" if relaxed else b"f",
     )
-    answer = run_prepared(connection, "insert_one", _PARAMS, params)
-    if answer is None:
-        return None
+    if job.unique_key is None:
+        answer = run_prepared(connection, statement, _PARAMS, params)
+    else:
+        answer = run_prepared(connection, statement, _PARAMS_WITH_KEY, (*params, job.unique_key.encode()))
+    if answer is None or not answer.ntuples:
+        return None if answer is None else ()
     value = answer.get_value
     id, state, microseconds, is_asleep = value(0, 0) or b"", value(0, 1) or b"", value(0, 2) or b"", value(0, 3)
     at = _EPOCH + timedelta(microseconds=int.from_bytes(microseconds, signed=True))
-    return int.from_bytes(id), state.decode(), at if zone is UTC else at.astimezone(zone), is_asleep == b"\1"
+    return [(int.from_bytes(id), state.decode(), at if zone is UTC else at.astimezone(zone), is_asleep == b"\1")]
 
 
 def _time(value: datetime | None) -> bytes | None:
@@ -102,8 +120,6 @@ def _time(value: datetime | None) -> bytes | None:
 
 def _interval(value: timedelta | None) -> bytes | None:
     # Each with its sign: some settings of IntervalStyle take that of the first for all.
-    return (
-        None
-        if value is None
-        else b"%+d days %+d seconds %+d microseconds" % (value.days, value.seconds, value.microseconds)
-    )
+    if value is None:
+        return None
+    return b"%+d days %+d seconds %+d microseconds" % (value.days, value.seconds, value.microseconds)
