@@ -65,6 +65,8 @@ class PostgresBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        self._valid: _AnyTask | None = None
+        """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 
     @cached_property
     def settings(self) -> conf.Options:
@@ -82,6 +84,8 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
+        if task is self._valid:
+            return
         priority = cast(object, task.priority)
         # NaN is not itself. The base would raise a ValueError for it, and a TypeError for a string.
         if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
@@ -96,6 +100,7 @@ class PostgresBackend(compat.BaseTaskBackend):
         super().validate_task(task)
         if len(task.module_path) > 255:
             raise compat.InvalidTask(f"The path of a task has at most 255 characters: {task.module_path!r}.")
+        self._valid = task
 
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in the caller's transaction, if there is one."""

@@ -38,6 +38,8 @@ else:
     _Result = compat.TaskResult
     _Context = compat.TaskContext
 
+_decode = json.JSONDecoder().decode
+"""``json.loads`` without its look for bytes and a byte order mark: what is decoded here was encoded here."""
 STATUS = {
     JobState.SCHEDULED: compat.TaskResultStatus.READY,
     JobState.AVAILABLE: compat.TaskResultStatus.READY,
@@ -141,8 +143,8 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
-        args=json.loads(new.args) if new.args != "[]" else [],
-        kwargs=json.loads(new.kwargs) if new.kwargs != "{}" else {},
+        args=_decode(new.args) if new.args != "[]" else [],
+        kwargs=_decode(new.kwargs) if new.kwargs != "{}" else {},
         backend=alias,
         errors=[],
         worker_ids=[],
@@ -154,7 +156,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
             attempt=0,
             max_attempts=new.max_attempts,
             scheduled_at=new.scheduled_at,
-            meta=json.loads(new.meta) if new.meta != "{}" else {},
+            meta=_decode(new.meta) if new.meta != "{}" else {},
         ),
     )
 
