@@ -18,7 +18,7 @@ Only where nobody could tell the difference:
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
     Order = tuple[str, ...]
-    Params = Sequence[bytes | None]
+    Params = list[bytes | None]
     Answer = Generator[Wait, Ready | int, PGresult]
 
 _BINARY = 1

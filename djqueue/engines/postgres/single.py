@@ -90,7 +90,7 @@ def _insert_directly(
     zone = connection.timezone
     if zone is None:
         return None  # then times are told in the time zone of the session, which psycopg knows
-    params = (
+    params = [
         job.queue.encode(),
         job.task.encode(),
         job.args.encode(),
@@ -105,12 +105,12 @@ def _insert_directly(
         _time(now),
         b"t" if is_own else b"f",
         b"t" if relaxed else b"f",
-    )
+    ]
     run = run_prepared if is_own else run_in_transaction
     if job.unique_key is None:
         answer = run(connection, statement, _PARAMS, params)
     else:
-        answer = run(connection, statement, _PARAMS_WITH_KEY, (*params, job.unique_key.encode()))
+        answer = run(connection, statement, _PARAMS_WITH_KEY, [*params, job.unique_key.encode()])
     if answer is None or not answer.ntuples:
         return None if answer is None else ()
     value = answer.get_value

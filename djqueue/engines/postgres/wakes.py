@@ -53,7 +53,7 @@ class Wake:
         queues = f"{{{','.join(names)}}}".encode()
         return (
             is_own_transaction(self.connection)
-            and run_prepared(self.connection, "wake", ("queues",), (queues,)) is not None
+            and run_prepared(self.connection, "wake", ("queues",), [queues]) is not None
         )
 
 
