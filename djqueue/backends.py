@@ -33,8 +33,8 @@ from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
 from djqueue.records import InsertedJob, NewJob, UniqueRule
-from djqueue.results import TaskResult, from_insert, from_job
-from djqueue.tasks import BulkResult, Task
+from djqueue.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ job's errors, then the one that executes it or ended it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -107,6 +107,20 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
     async def arefresh(self) -> None:
         """Read the job anew."""
         await sync_to_async(self.refresh, thread_sensitive=True)()
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
 
 
 @dataclass(frozen=True, kw_only=True)
