@@ -25,6 +25,7 @@ from asgiref.sync import sync_to_async
 
 from djqueue import api, compat, registry
 from djqueue.cancellation import Cancelled
+from djqueue.compression import decode_arguments, readable
 from djqueue.exceptions import UnknownTask
 from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
@@ -146,6 +147,7 @@ class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
 def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
     """Make the result that ``enqueue`` returns."""
     state = JobState(inserted.state)
+    args, kwargs = decode_arguments(new.args, new.kwargs)
     return TaskResult(
         task=task,
         id=str(inserted.id),
@@ -155,8 +157,8 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
-        args=json.loads(new.args) if new.args != "[]" else [],
-        kwargs=json.loads(new.kwargs) if new.kwargs != "{}" else {},
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=[],
         worker_ids=[],
@@ -176,6 +178,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
 def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
     """Make the result of a job about to run here, where a context or a signal asks for it."""
     errors = json.loads(claimed.errors)
+    args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
     return TaskResult(
         task=task.as_stored(claimed.queue, claimed.priority, claimed.scheduled_at, alias),
         id=str(claimed.id),
@@ -186,8 +189,8 @@ def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -
         started_at=claimed.started_at or claimed.attempted_at,
         last_attempted_at=claimed.attempted_at,
         finished_at=None,
-        args=json.loads(claimed.args),
-        kwargs=json.loads(claimed.kwargs),
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=_task_errors(errors),
         worker_ids=[*_failed_workers(errors), str(worker_id)],
@@ -217,6 +220,7 @@ def from_job(job: Job, alias: str) -> TaskResult:
         and (job.state is JobState.EXECUTING or job.state.is_final)
     ):
         worker_ids.append(str(job.attempted_by))
+    args, kwargs = readable(job.args, job.kwargs)
     result = TaskResult(
         task=task.as_stored(job.queue, job.priority, job.scheduled_at, alias),
         id=str(job.id),
@@ -225,8 +229,8 @@ def from_job(job: Job, alias: str) -> TaskResult:
         started_at=job.started_at,
         last_attempted_at=job.attempted_at,
         finished_at=job.finished_at,
-        args=job.args,
-        kwargs=job.kwargs,
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=_task_errors(job.errors),
         worker_ids=worker_ids,

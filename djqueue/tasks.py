@@ -85,6 +85,8 @@ class Task(_Task):
     durability: str | None = field(default=None, metadata=rules.option(rules.durability_problem, per_job=True))
     """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
     the backend's options say."""
+    compress: bool = field(default=False, metadata=rules.option(rules.bool_problem("compress"), per_job=True))
+    """Arguments of 1 KB and more are stored compressed where that makes them smaller; SQL cannot look into them then."""
     aliases: tuple[str, ...] = field(default=(), metadata=rules.option(rules.aliases_problem, convert=rules.as_tuple))
     """Former names: jobs enqueued under them run this task."""
     unique: Unique | None = field(
@@ -313,6 +315,7 @@ def task(
     max_age: float | timedelta | None = ...,
     transactional: bool = ...,
     durability: str | None = ...,
+    compress: bool = ...,
     aliases: Sequence[str] = ...,
     unique: Unique | bool | str | None = ...,
     cron: str | Cron | Sequence[str | Cron] | None = ...,
