@@ -20,7 +20,7 @@ from bench.harness.processes import Failure
 from bench.harness.results import Results, commit, machine
 from bench.harness.scenarios import SCENARIOS, Run
 from bench.harness.servers import Bunqueue, Postgres, Redis, Server, redis
-from bench.peers import registry
+from bench.peers import ours, registry
 from bench.peers.registry import Peer
 
 GIVE_UP_AFTER = 2
@@ -137,24 +137,14 @@ def introduce(peer: Peer, servers: dict[str, Server | Failure], installation: In
             raise server
         installation.install(peer)
         entry["versions"] = installation.versions(peer)
-        if peer.variant == "relaxed" and not knows_durability():
-            raise Failure("djqueue has no durability option at this commit")
+        if peer.needs and not ours.is_there(peer.needs):
+            raise Failure(f"there is no {peer.needs} at this commit")
     except Exception as failure:  # whatever it is, the others are measured
         entry["problem"] = str(failure)[:300] or type(failure).__name__
         say(f"{peer.name}: {entry['problem']}")
     results.peers[peer.name] = entry
     results.save()
     return "problem" not in entry
-
-
-def knows_durability() -> bool:
-    from dataclasses import fields
-
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "bench.settings")
-    os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1/none")
-    from djqueue.tasks import Task
-
-    return "durability" in {each.name for each in fields(Task)}
 
 
 def one(

@@ -17,7 +17,7 @@ from bench.harness.installation import Installation
 from bench.harness.processes import Failure
 from bench.harness.servers import Meter, Postgres, Server
 from bench.peers import protocol
-from bench.peers.registry import Peer
+from bench.peers.registry import Count, Peer
 
 Answer = dict[str, Any]
 
@@ -73,10 +73,13 @@ class Run:
         return self.jobs
 
     def unfinished(self) -> int:
-        return self.server.count(self.peer.unfinished)  # type: ignore[arg-type]
+        return self._count(self.peer.unfinished)
 
     def finished(self) -> int | None:
-        return self.server.count(self.peer.finished) if self.peer.finished else None  # type: ignore[arg-type]
+        return self._count(self.peer.finished) if self.peer.finished else None
+
+    def _count(self, what: Count) -> int:
+        return what(self.address) if callable(what) else self.server.count(what)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------------------------------ the drivers
 

@@ -187,6 +187,7 @@ class Redis:
 
     def fresh(self) -> None:
         self.command("FLUSHALL")
+        self.command("CONFIG", "SET", "notify-keyspace-events", "")  # a peer switches it on, and all would pay for it
 
     def settle(self) -> None:
         """Shorten the log of what was flushed, so that this is not done in the middle of a measurement."""

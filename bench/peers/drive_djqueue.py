@@ -19,9 +19,11 @@ class Djqueue(protocol.Driver):
     def setup(self) -> None:
         import django
         from django.core.management import call_command
+        from django.db import connection
 
         django.setup()
-        call_command("migrate", verbosity=0)
+        if connection.vendor == "postgresql":  # another store needs no tables
+            call_command("migrate", verbosity=0)
 
     def open(self) -> None:
         import django

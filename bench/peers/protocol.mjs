@@ -68,7 +68,8 @@ export async function run(kind, number, due) {
 
 // ---------------------------------------------------------------------------------------------- the actions
 
-/** `driver` has setup, open, close, add(kind, number, due), addMany(kind, numbers), addAt(kind, number, due), work(options). */
+/** `driver` has setup, open, close, add(kind, number, due), addMany(kind, numbers), addAt(kind, number, due), work(options); and
+ * flush(), when its add() answers before the server has. */
 export async function main(driver) {
   const [action, text] = process.argv.slice(2);
   const options = JSON.parse(text ?? "{}");
@@ -123,6 +124,7 @@ async function add(driver, { how, n, kind, seconds }) {
     }
   };
   await Promise.all(Array.from({ length: how === "conc10" ? CLIENTS : 1 }, client));
+  await driver.flush?.();
   return { added, seconds: (performance.now() - start) / 1000, cpu: cpuSeconds() - startCpu };
 }
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+
+from bench.peers import ours
 
 PYTHON, NODE = "python", "node"
 RedisCommand = tuple[str, ...]
+Count = str | tuple[RedisCommand, ...] | Callable[[str], int]
+"""How a number is asked for: SQL, Redis commands whose answers are added, or a function of the server's address."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,9 @@ class Peer:
     """Whose versions the result names."""
     variant: str = ""
     """Passed to the driver as BENCH_VARIANT."""
-    unfinished: str | tuple[RedisCommand, ...] = ""
-    """SQL for a number, or Redis commands whose answers are added: 0 means that all jobs are finished."""
-    finished: str | tuple[RedisCommand, ...] = ""
+    unfinished: Count = ""
+    """0 means that all jobs are finished."""
+    finished: Count = ""
     """The same for the jobs that ended well; empty when the peer keeps no trace of them."""
     speeds: dict[str, float] = field(default_factory=dict)
     """Rough jobs per second for each scenario, so that a run takes seconds and not minutes. ``drain`` stands for all
@@ -36,6 +41,8 @@ class Peer:
     lacks: dict[str, str] = field(default_factory=dict)
     """Scenarios that make no sense for the peer, with the reason."""
     note: str = ""
+    needs: str = ""
+    """What of djqueue the peer is about, if not every commit has it."""
 
     @property
     def is_on_postgres(self) -> bool:
@@ -113,6 +120,28 @@ _graphile = Peer(
     note="deletes finished jobs; a failed job waits at least e^attempt seconds",
 )
 
+_imqueue = Peer(
+    "imqueue:safe",
+    driver="drive_imqueue.mjs",
+    server="redis-aof",
+    environment="npm",
+    durability="everysec",
+    variant="safe",
+    packages=("@imqueue/core", "ioredis"),
+    unfinished=(
+        ("LLEN", "imq:bench"),
+        ("ZCARD", "imq:bench:delayed"),
+        ("EVAL", "return #redis.call('keys', 'imq:bench:worker:*')", "0"),
+    ),
+    speeds={"drain": 4000, "io": 4000},
+    lacks={
+        **dict.fromkeys(("drain_c1", "drain_c10"), "has no concurrency: all messages are under way at once"),
+        **dict.fromkeys(("add_bulk100", "add_bulk1000"), "has no bulk interface"),
+        "retry": "has no retries",
+    },
+    note="does not wait for the server when it sends; acknowledges when the handler was called, not when it has ended",
+)
+
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -124,9 +153,33 @@ PEERS: dict[str, Peer] = {
             variant="relaxed",
             note='durability="relaxed"',
         ),
+        replace(
+            _djqueue,
+            name="djqueue@redis",
+            server="redis-aof",
+            durability="everysec",
+            packages=("django", "redis"),
+            variant="redis",
+            unfinished=ours.unfinished,
+            finished=ours.finished,
+            note="the same tasks on the Redis backend",
+            needs="djqueue.backends.RedisBackend",
+        ),
         _bullmq,
         replace(_bullmq, name="bullmq@none", server="redis-none", durability="none"),
         replace(_bullmq, name="bullmq-bun", environment="npmbun"),
+        replace(
+            _bullmq,
+            name="bullmq-pg",
+            server="postgres",
+            durability="durable",
+            variant="postgres",
+            packages=("bullmq", "pg"),
+            unfinished="SELECT count(*) FROM bullmq.job WHERE state NOT IN ('completed', 'failed')",
+            finished="SELECT count(*) FROM bullmq.job WHERE state = 'completed'",
+            speeds={"drain": 1000, "drain_c1": 300, "io": 800, "retry": 200},
+            note="BullMQ's own backend for PostgreSQL",
+        ),
         replace(
             _bunqueue,
             name="bunqueue@sqlite",
@@ -203,6 +256,29 @@ PEERS: dict[str, Peer] = {
             speeds={"drain": 1200, "drain_c1": 260, "io": 1400, "retry": 45},
         ),
         Peer(
+            "chancy:eager",
+            driver="drive_chancy.py",
+            server="postgres",
+            environment="postgres",
+            durability="durable",
+            packages=("chancy", "psycopg"),
+            unfinished="SELECT count(*) FROM chancy_jobs WHERE state NOT IN ('succeeded', 'failed')",
+            finished="SELECT count(*) FROM chancy_jobs WHERE state = 'succeeded'",
+            speeds={"drain": 1000, "drain_c1": 200, "io": 1000, "retry": 20},
+            note="outcomes are stored every 50 ms; those of a process that dies are lost until then",
+        ),
+        Peer(
+            "django-ox",
+            driver="drive_django_ox.py",
+            server="postgres",
+            environment="django",
+            durability="durable",
+            packages=("django", "django-ox", "psycopg"),
+            unfinished="SELECT count(*) FROM django_ox_oxtask WHERE status IN ('READY', 'RUNNING', 'WAITING')",
+            finished="SELECT count(*) FROM django_ox_oxtask WHERE status = 'SUCCESSFUL'",
+            speeds={"drain": 200, "drain_c1": 100, "io": 200, "retry": 50},
+        ),
+        Peer(
             "django-tasks-db",
             driver="drive_django_tasks_db.py",
             server="postgres",
@@ -224,6 +300,13 @@ PEERS: dict[str, Peer] = {
             unfinished=BULL_UNFINISHED,
             finished=BULL_FINISHED,
             speeds={"drain": 1000, "drain_c1": 600, "io": 950, "retry": 220},
+        ),
+        _imqueue,
+        replace(
+            _imqueue,
+            name="imqueue",
+            variant="",
+            note="does not wait for the server when it sends; a message is gone when a worker has read it",
         ),
         Peer(
             "rq",
