@@ -18,7 +18,8 @@ from bench.harness import report, scenarios
 from bench.harness.installation import ROOT, Installation
 from bench.harness.processes import Failure
 from bench.harness.results import Results, commit, machine
-from bench.harness.scenarios import SCENARIOS, Run
+from bench.harness.runs import Run
+from bench.harness.scenarios import SCENARIOS
 from bench.harness.servers import Bunqueue, Postgres, Redis, Server, redis
 from bench.peers import ours, registry
 from bench.peers.registry import Peer
@@ -108,12 +109,14 @@ def compare(options: argparse.Namespace, peers: list[Peer], names: list[str], ur
         usable = [peer for peer in peers if introduce(peer, servers, installation, results)]
         for repeat in range(options.repeat):
             for name in names:
+                if repeat >= SCENARIOS[name].most_repeats:
+                    continue
                 for peer in usable:
                     if time.monotonic() > deadline:
                         say(f"The time is over; what is left of repeat {repeat + 1} is not measured.")
                         write(results)
                         return
-                    if results.has(peer.name, name, repeat) or name in peer.lacks:
+                    if results.has(peer.name, name, repeat) or peer.why_not(name):
                         continue
                     if results.failures(peer.name, name) >= GIVE_UP_AFTER:
                         continue
@@ -129,7 +132,7 @@ def introduce(peer: Peer, servers: dict[str, Server | Failure], installation: In
         "durability": peer.durability,
         "server": peer.server,
         "note": peer.note,
-        "lacks": peer.lacks,
+        "lacks": {name: reason for name in SCENARIOS if (reason := peer.why_not(name))},
     }
     try:
         server = servers[peer.server]

@@ -35,6 +35,12 @@ def markdown(results: Results) -> str:
         ]
     parts += ["### Times faster than each peer", _ratios(results, scenarios)]
     parts += ["### CPU seconds per 1,000 jobs: client + server", _table(results, scenarios, lambda cell, _: _cpu(cell))]
+    for title, rows in (
+        ("A backlog: jobs run/s · added one by one/s · MiB that it takes · MiB of the worker", _backlog(results)),
+        ("A snapshot held open: jobs/s · in the last tenth · of the last tenth without", _snapshot(results)),
+    ):
+        if rows:
+            parts += [f"### {title}", _rows([["peer", *title.partition(": ")[2].split(" · ")], *rows])]
     on_postgres = [name for name, peer in results.peers.items() if peer.get("server") == "postgres"]
     parts += [
         "### Written on PostgreSQL per job: WAL bytes · commits · dead tuples left",
@@ -110,6 +116,33 @@ def _written(cell: Cell) -> str:
     return " · ".join(number(figure.median) if figure else "?" for figure in figures) if any(figures) else ""
 
 
+def _p99(cell: Cell | None) -> str:
+    figure = cell.figure("p99") if cell else None
+    return number(figure.median) if figure else "?"
+
+
+def _backlog(results: Results) -> list[list[str]]:
+    rows = []
+    for name in results.names():
+        if (cell := results.cells().get((name, "backlog"))) and cell.good:
+            run, added = cell.figure(), cell.figure("added")
+            sizes = [cell.figure(key) for key in ("backlog_bytes", "worker_bytes")]
+            rows.append([name, str(run), str(added), *(number(each.median / 2**20) if each else "?" for each in sizes)])
+    return rows
+
+
+def _snapshot(results: Results) -> list[list[str]]:
+    cells, rows = results.cells(), []
+    for name in results.names():
+        if (cell := cells.get((name, "snapshot"))) and cell.good:
+            last, without = cell.figure("last_tenth"), None
+            if free := cells.get((name, "drain_c10")):
+                without = free.figure("last_tenth")
+            share = f"{100 * last.median / without.median:.0f} %" if last and without else "?"
+            rows.append([name, str(cell.figure()), str(last or "?"), share])
+    return rows
+
+
 def _ratios(results: Results, scenarios: list[Scenario]) -> str:
     cells = results.cells()
     rows = [[f"{OURS} against", *(scenario.name for scenario in scenarios)]]
@@ -164,7 +197,7 @@ def svg(results: Results) -> str:
                     Bar(
                         label=peer,
                         value=figure.median,
-                        text=str(figure),
+                        text=str(figure) if scenario.higher_is_better else f"{figure} · p99 {_p99(cell)}",
                         colour=COLOURS[results.peers[peer]["durability"]],
                         low=figure.low,
                         high=figure.high,

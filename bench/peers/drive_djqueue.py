@@ -32,7 +32,7 @@ class Djqueue(protocol.Driver):
         from bench.peers import tasks
 
         variant = os.environ.get("BENCH_VARIANT", "")
-        self.tasks = {kind: tasks.named(kind, variant) for kind in ("noop", "io", "late", "warm", "flaky")}
+        self.tasks = {kind: tasks.named(kind, variant) for kind in protocol.KINDS}
 
     def connect(self) -> None:
         from django.db import connection
