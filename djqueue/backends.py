@@ -29,12 +29,13 @@ from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from djqueue import carriers, checks, compat, conf
+from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
 from djqueue.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
-from djqueue.results import TaskResult, from_insert, from_job
-from djqueue.tasks import BulkResult, Task
+from djqueue.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ class PostgresBackend(compat.BaseTaskBackend):
             kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
             key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
             delay = rule.debounce or delay
+        if task.compress:
+            encoded = compressed(encoded)
         return NewJob(
             task=task.module_path,
             args=encoded.args,
@@ -236,6 +239,8 @@ class PostgresBackend(compat.BaseTaskBackend):
         meta = carriers.capture()
         if task.unique is None:
             shared = self._new_job(task, _NO_ARGUMENTS, meta)
+            if task.compress:
+                chunk = list(map(compressed, chunk))
             inserted = self.engine.insert_many(shared, chunk)
             ids.extend(inserted.ids)
             if compat.is_heard(compat.task_enqueued):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from djqueue.encoding import MAX_ARGS_BYTES
 from djqueue.exceptions import InvalidOptions
 from djqueue.records import PruneRule
 from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
@@ -53,7 +54,7 @@ class Options:
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
-    """The most that the arguments of one job may take as JSON."""
+    """The most that the arguments of one job may take as JSON, before they are compressed."""
     max_result_bytes: int = 256 * 1024
     """The most that a returned value may take as JSON; a larger one fails the job."""
     poll_interval_seconds: float = 1.0
@@ -81,7 +82,7 @@ DURABILITIES = ("durable", "relaxed")
 _CHOICES: dict[str, tuple[str, ...]] = {"durability": DURABILITIES}
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
-    "max_args_bytes": (1024, 64 * 1024 * 1024),
+    "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
     "statement_timeout_seconds": (1, 3600),

@@ -23,6 +23,7 @@ from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
 from djqueue.admin.timeline import timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
+from djqueue.compression import readable
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Queue, Worker
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
         why_unknown=why_unknown(job.task),
     )
     claimer, worker = somebody(job.attempted_by), situation.claimer()
+    args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),
         "buttons": steering.buttons(request, job),
@@ -135,8 +137,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
             (gettext("Unique key"), job.unique_key or NOTHING, ""),
         ],
         "events": timeline(job, now),
-        "args": pretty(job.args),
-        "kwargs": pretty(job.kwargs),
+        "args": pretty(args),
+        "kwargs": pretty(kwargs),
         "has_result": job.state == "completed" or job.result is not None,
         "result": pretty(job.result),
         "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],
