@@ -11,11 +11,14 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
+from djqueue.models import Job
 from djqueue.records import WorkerInfo
+from tests.engines.sessions import NEW, prepared
 
 
 @pytest.fixture
@@ -102,8 +105,26 @@ class AtCommit:
 
 
 @pytest.fixture
-def at_commit(transactional_db: None) -> Iterator[AtCommit]:
+def at_commit(spy: psycopg.Connection) -> Iterator[AtCommit]:
+    yield AtCommit(spy.execute)
+    spy.execute("DROP TABLE IF EXISTS at_commit")
+    spy.execute("DROP FUNCTION IF EXISTS at_commit CASCADE")
+
+
+@pytest.fixture
+def spy(transactional_db: None) -> Iterator[psycopg.Connection]:
+    """Another session of the same database."""
     with connect("default", "spy") as session:
-        yield AtCommit(session.execute)
-        session.execute("DROP TABLE IF EXISTS at_commit")
-        session.execute("DROP FUNCTION IF EXISTS at_commit CASCADE")
+        yield session
+
+
+@pytest.fixture
+def warm(postgres: PostgresEngine) -> Iterator[PostgresEngine]:
+    """An engine whose connection has prepared the insert: the second one does."""
+    connection.close()
+    postgres.insert([NEW])
+    postgres.insert([NEW])
+    assert prepared() == 1
+    Job.objects.all().delete()
+    yield postgres
+    connection.close()

@@ -16,60 +16,20 @@ from unittest import mock
 
 import psycopg
 import pytest
-from asgiref.sync import async_to_sync
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DataError, InternalError, OperationalError, connection, connections, transaction
-from django.db.backends.utils import CursorWrapper
 from django.db.utils import IntegrityError
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.engines.postgres import PostgresEngine, direct, single
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.models import Job
 from djqueue.records import NewJob
+from tests.engines.sessions import NEW, executions, is_idle, prepared
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
-NEW = NewJob("tests.task")
 LONG = 20.0
-
-
-@pytest.fixture
-def spy(transactional_db: None) -> Iterator[psycopg.Connection]:
-    """Another session of the same database."""
-    with connect("default", "spy") as session:
-        yield session
-
-
-@pytest.fixture
-def warm(postgres: PostgresEngine) -> Iterator[PostgresEngine]:
-    """An engine whose connection has prepared the insert: the second one does."""
-    connection.close()
-    postgres.insert([NEW])
-    postgres.insert([NEW])
-    assert prepared() == 1
-    Job.objects.all().delete()
-    yield postgres
-    connection.close()
-
-
-def prepared() -> int:
-    """Return how many statements of ours the session has."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'djqueue%%'")
-        return int(cursor.fetchone()[0])
-
-
-def executions() -> int:
-    """Return how often the prepared statements of the session have run."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(sum(generic_plans + custom_plans), 0) FROM pg_prepared_statements")
-        return int(cursor.fetchone()[0])
-
-
-def is_idle() -> bool:
-    return bool(connection.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)
 
 
 def on_a_thread(work: Any) -> Any:
@@ -180,114 +140,6 @@ class TestWhen:
         assert Job.objects.count() == 1
 
 
-class TestTransaction:
-    """In the caller's transaction the insert goes past the cursors too, once the transaction has begun."""
-
-    @pytest.fixture(autouse=True)
-    def sent(self, monkeypatch):
-        """The statements that went past the cursors."""
-        sent: list[str] = []
-        genuine = direct.run_in_transaction
-
-        def run(connection: Any, name: str, *args: Any) -> Any:
-            answer = genuine(connection, name, *args)
-            if answer is not None:
-                sent.append(name)
-            return answer
-
-        monkeypatch.setattr(single, "run_in_transaction", run)
-        return sent
-
-    def test_it_joins_the_transaction_that_has_begun(self, postgres, spy, sent):
-        with transaction.atomic():
-            postgres.insert([NEW])  # begins it
-            postgres.insert([NEW])
-            postgres.insert([NEW._replace(unique_key="k")])
-            assert spy.execute("SELECT count(*) FROM djqueue_job").fetchone() == (0,)
-
-        assert sent == ["insert_one", "insert_one_unique"]
-        assert Job.objects.count() == 3
-
-    def test_a_rollback_takes_it_away(self, postgres, sent):
-        with transaction.atomic():
-            Job.objects.exists()
-            postgres.insert([NEW])
-            transaction.set_rollback(True)
-
-        assert sent == ["insert_one"]
-        assert not Job.objects.exists()
-
-    def test_so_does_that_of_a_savepoint(self, postgres, sent):
-        with transaction.atomic():
-            postgres.insert([NEW])
-            with transaction.atomic():
-                postgres.insert([NEW])
-                transaction.set_rollback(True)
-            postgres.insert([NEW])
-
-        assert sent == ["insert_one"] * 2
-        assert Job.objects.count() == 2
-
-    def test_an_error_ends_the_transaction_as_any_does(self, postgres, sent):
-        def work() -> None:
-            with transaction.atomic():
-                Job.objects.exists()
-                postgres.insert([NEW._replace(queue="q" * 300)])
-
-        with pytest.raises(DataError, match="too long"):
-            work()
-
-        assert is_idle()
-        postgres.insert([NEW])
-        assert Job.objects.count() == 1
-
-    def test_an_error_within_a_savepoint_ends_that_only(self, postgres):
-        with transaction.atomic():
-            postgres.insert([NEW])
-            with pytest.raises(DataError), transaction.atomic():
-                postgres.insert([NEW._replace(queue="q" * 300)])
-            postgres.insert([NEW])
-
-        assert Job.objects.count() == 2
-
-    def test_somebodys_deallocate_is_no_error_of_the_transaction(self, warm):
-        with transaction.atomic():
-            with connection.cursor() as cursor:
-                cursor.execute("DEALLOCATE ALL")
-            warm.insert([NEW])
-
-        assert Job.objects.count() == 1
-
-    def test_who_watches_sees_it(self, postgres, sent):
-        with transaction.atomic():
-            Job.objects.exists()
-            with CaptureQueriesContext(connection) as queries:
-                postgres.insert([NEW])
-
-        assert sent == []
-        assert queries.captured_queries[0]["sql"].startswith("INSERT INTO djqueue_job")
-
-    def test_the_lock_of_sleepers_is_not_held(self, postgres, spy, sent):
-        with transaction.atomic():
-            Job.objects.exists()
-            postgres.insert([NEW])
-            locks = spy.execute(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s",
-                [connection.connection.info.backend_pid],
-            ).fetchone()
-
-        assert sent == ["insert_one"]
-        assert locks == (0,)
-
-    def test_without_listen_it_goes_through_the_cursor(self, transactional_db, sent):
-        engine = PostgresEngine("default", listen=False)
-        with transaction.atomic():
-            engine.insert([NEW])
-            engine.insert([NEW])
-
-        assert sent == []
-
-
 class TestWake:
     def test_a_sleeper_is_woken_by_a_prepared_statement(self, warm):
         queues = ["default", 'odd "\\{,}', "é"]
@@ -309,109 +161,6 @@ class TestWake:
             assert listener.wait(LONG) == {"default"}
 
         assert prepared() == 2
-
-
-class TestWhoWatches:
-    """Whoever wants to see statements, or to change or forbid them, sees the insert as before."""
-
-    def test_the_query_log_shows_the_insert(self, warm):
-        with CaptureQueriesContext(connection) as queries:
-            warm.insert([NEW])
-
-        [query] = queries.captured_queries
-        assert query["sql"].startswith("INSERT INTO djqueue_job")
-        assert "'tests.task'" in query["sql"]
-
-    def test_it_counts_for_assert_num_queries(self, warm, django_assert_num_queries):
-        with django_assert_num_queries(1):
-            warm.insert([NEW])
-
-    @override_settings(DEBUG=True)
-    def test_in_debug_it_is_logged(self, warm):
-        before = len(connection.queries_log)
-
-        warm.insert([NEW])
-
-        assert len(connection.queries_log) == before + 1
-
-    def test_execute_wrappers_are_called(self, warm):
-        seen = []
-
-        def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-            seen.append(sql)
-            return execute(sql, params, many, context)
-
-        with connection.execute_wrapper(wrapper):
-            warm.insert([NEW])
-
-        [statement] = seen
-        assert statement.startswith("INSERT INTO djqueue_job")
-
-    def test_a_wrapper_that_forbids_queries_forbids_this_one(self, warm):
-        def forbid(*args: Any) -> Any:
-            raise AssertionError("no queries here")
-
-        with pytest.raises(AssertionError, match="no queries"), connection.execute_wrapper(forbid):
-            warm.insert([NEW])
-
-        assert not Job.objects.exists()
-
-    def test_a_cursor_method_put_on_the_connection_is_used(self, warm, monkeypatch):
-        # As django-debug-toolbar, ddtrace and tests without databases do.
-        seen = []
-        genuine = connection.cursor
-        monkeypatch.setattr(connections["default"], "cursor", lambda: seen.append(1) or genuine(), raising=False)
-
-        warm.insert([NEW])
-
-        assert seen == [1]
-
-    @pytest.mark.parametrize("kind", ["function", "callable"])
-    def test_an_execute_put_on_djangos_cursors_is_used(self, warm, monkeypatch, kind):
-        # As sentry does.
-        seen = []
-        genuine = CursorWrapper.execute
-
-        def execute(self: Any, *args: Any) -> Any:
-            seen.append(1)
-            return genuine(self, *args)
-
-        class Proxy:
-            __code__ = genuine.__code__
-
-            def __get__(self, instance: Any, owner: Any) -> Any:
-                return self if instance is None else lambda *args: execute(instance, *args)
-
-        monkeypatch.setattr(CursorWrapper, "execute", execute if kind == "function" else Proxy())
-
-        warm.insert([NEW])
-
-        assert seen == [1]
-
-    def test_a_cursor_class_of_the_project_is_used(self, postgres, monkeypatch):
-        # As OpenTelemetry does.
-        seen = []
-
-        class Cursor(psycopg.ClientCursor):
-            def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-                seen.append(str(query))
-                return super().execute(query, *args, **kwargs)
-
-        monkeypatch.setitem(connection.settings_dict["OPTIONS"], "cursor_factory", Cursor)
-        connection.close()
-
-        for _ in range(3):
-            postgres.insert([NEW])
-
-        connection.close()
-        assert sum("INSERT INTO djqueue_job" in statement for statement in seen) == 3
-
-    def test_on_an_event_loop_it_is_refused(self, warm):
-        async def enqueue() -> None:
-            warm.insert([NEW])
-
-        with pytest.raises(SynchronousOnlyOperation):
-            async_to_sync(enqueue)()
 
 
 class TestWhat:
