@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from asgiref.sync import sync_to_async
+
 from bench import helper
 
 
@@ -109,6 +111,7 @@ def await_add(task: object, count: int) -> None:
         aenqueue = task.aenqueue  # type: ignore[attr-defined]
         for _ in range(count):
             await aenqueue()
+        await sync_to_async(tell_statistics)()  # their connection is that of the thread for sync work
 
     asyncio.run(work())
 

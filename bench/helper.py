@@ -134,7 +134,7 @@ class Costs:
         """Say what each of so many jobs cost."""
         client, server = ((self.client - before.client), (self.server - before.server))
         return (
-            f"{1e6 * client / jobs:,.0f} + {1e6 * server / jobs:,.0f} µs CPU,"
+            f"{1e6 * client / jobs:,.1f} + {1e6 * server / jobs:,.1f} µs CPU,"
             f" {(self.commits - before.commits) / jobs:.2f} commits, {(self.wal_bytes - before.wal_bytes) / jobs:,.0f} B WAL"
         )
 
