@@ -72,8 +72,7 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        user, password = quote(self.superuser, safe=""), self._password()
-        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{quote(self.superuser, safe='')}:{self._password}@{self._address()}/postgres"
 
     @property
     def major(self) -> int:

@@ -194,10 +194,15 @@ class Server(ABC):
         write_private(self._password_file, password)
         return password
 
+    @property
     def _password(self) -> str:
+        return self._password_file.read_text()
+
+    def _address(self) -> str:
+        """Return host and port, as an address has them."""
         if self.port is None:
             raise EmbeddedError(f"The embedded {self.product} has no address before it was started.")
-        return self._password_file.read_text()
+        return f"127.0.0.1:{self.port}"
 
     def _become_owner_or_join(self) -> bool:
         """Take the directory, or find the server of the process that has it; return whether it is ours."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from djqueue.contrib.embedded.process import EmbeddedError, unprivileged_id, write_private
 from djqueue.contrib.embedded.programs import copied, version_of
@@ -70,7 +71,12 @@ class ValkeyServer(Server):
 
     @property
     def url(self) -> str:
-        return f"redis://default:{self._password()}@127.0.0.1:{self.port}/0"
+        return f"redis://default:{quote(self._password, safe='')}@{self._address()}/0"
+
+    @property
+    def _password(self) -> str:
+        """The servers of a cluster must have one and the same, so the settings may bring it."""
+        return str(self.settings.get("requirepass") or super()._password)
 
     def _make_data_directory(self) -> None:
         """Make it beside its final place and rename, so that it never lacks its password or its owner."""
@@ -86,7 +92,7 @@ class ValkeyServer(Server):
         settings: dict[str, object] = {
             "bind": "127.0.0.1",
             "port": port,
-            "requirepass": self._password_file.read_text(),
+            "requirepass": self._password,
             "dir": f'"{self.data_directory}"',
             "pidfile": f'"{self._pid_file}"',
             # Else the command line, by which we know our server, would be replaced by a title.
@@ -117,7 +123,7 @@ class ValkeyServer(Server):
     def _answers(self, port: int) -> bool:
         """Ask whether it takes commands: while it reads its data it refuses them, and a stranger the password."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(f"AUTH {self._password_file.read_text()}\r\nPING\r\n".encode())
+            connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
             with connection.makefile("rb") as answers:
                 return [answers.readline(), answers.readline()] == [b"+OK\r\n", b"+PONG\r\n"]
         return False

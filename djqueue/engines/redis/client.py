@@ -40,6 +40,8 @@ Argument = bytes | str | int
 class Client:
     """A lost connection raises ``EngineUnavailable``; the next command connects again."""
 
+    protocol = 2
+
     def __init__(
         self, url: str, prefix: str, *, name: str = "djqueue", answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
     ) -> None:
@@ -56,7 +58,7 @@ class Client:
             **{name: value for name, value in options.items() if name != "protocol"},
         }
         self._connection: AbstractConnection | None = None
-        self._socket: socket.socket | None = None
+        self.socket: socket.socket | None = None
         self._answers: Any = None
         self._pid = 0
         self._used = 0.0
@@ -88,7 +90,7 @@ class Client:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         if self._connection is not None:
-            connection, self._connection, self._socket, self._answers = self._connection, None, None, None
+            connection, self._connection, self.socket, self._answers = self._connection, None, None, None
             connection.disconnect()
 
     def _ask(self, message: bytes, count: int) -> list[Any]:
@@ -111,11 +113,11 @@ class Client:
         if self._connection is not None and (self._pid != os.getpid() or self._has_ended()):
             self.close()
         for is_last in (self._connection is None, True):
-            if self._socket is None:
+            if self.socket is None:
                 self._connect()
-            assert self._socket is not None
+            assert self.socket is not None
             try:
-                self._socket.sendall(message)
+                self.socket.sendall(message)
                 return
             except OSError as error:
                 # What did not leave completely was not done: it may be sent again on another connection.
@@ -124,38 +126,40 @@ class Client:
                     raise EngineUnavailable(f"{self._where()} hung up: {error}") from error
 
     def _receive(self) -> Any:
-        answers, sock = self._answers, self._socket
-        assert sock is not None
-        try:
-            while (answer := answers.gets()) is False:
-                data = sock.recv(65536)
-                if not data:
-                    raise ConnectionResetError("the connection was closed")
-                answers.feed(data)
-        except (OSError, hiredis.ProtocolError) as error:
-            self.close()
-            raise EngineUnavailable(f"{self._where()} did not answer: {error}") from error
+        while (answer := self._answers.gets()) is False:
+            self._feed()
         self._used = time.monotonic()
         return answer
 
+    def _feed(self) -> None:
+        assert self.socket is not None
+        try:
+            data = self.socket.recv(65536)
+            if not data:
+                raise ConnectionResetError("the connection was closed")
+            self._answers.feed(data)
+        except OSError as error:
+            self.close()
+            raise EngineUnavailable(f"{self._where()} did not answer: {error}") from error
+
     def _has_ended(self) -> bool:
         """Say whether the server has closed a connection that was not used for a while."""
-        if time.monotonic() - self._used < _LOOK_AFTER_SECONDS or self._socket is None:
+        if time.monotonic() - self._used < _LOOK_AFTER_SECONDS or self.socket is None:
             return False
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        poll.register(self.socket, select.POLLIN)
         return bool(poll.poll(0))
 
     def _connect(self) -> None:
         # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
-        connection = self._kind(**self._options, client_name=self.name, protocol=2, driver_info=None)
+        connection = self._kind(**self._options, client_name=self.name, protocol=self.protocol, driver_info=None)
         try:
             connection.connect()
         except (RedisError, OSError) as error:
             connection.disconnect()
             raise EngineUnavailable(f"{self._where()} cannot be reached: {error}") from error
         self._connection = connection
-        self._socket = connection._sock
+        self.socket = connection._sock
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         self._used = time.monotonic()

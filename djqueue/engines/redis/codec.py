@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgpack
 
-from djqueue.records import ClaimedJob, Job, NewJob
+from djqueue.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.states import JobState
 
 STATES = (
@@ -107,12 +107,12 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
     )
 
 
-def read_claimed(kind: type[ClaimedJob], at: int, id: bytes, payload: bytes, run: bytes | None) -> ClaimedJob:
+def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None) -> ClaimedJob:
     """Return a job as fetched."""
     _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
     if run is None:
         inserted_at = moment(inserted)
-        return kind(
+        return ClaimedJob(
             int(id), at, queue, task, args, kwargs, 1, max_attempts, priority, inserted_at, None,
             None if scheduled is None else moment(scheduled), None if expires is None else moment(expires),
             moment(at), "[]", meta, inserted_at,
@@ -122,11 +122,18 @@ def read_claimed(kind: type[ClaimedJob], at: int, id: bytes, payload: bytes, run
     ) = _run(run)  # fmt: skip
     if notes or snoozed or interrupted:
         meta = json.dumps(merged_meta(meta, notes, snoozed, interrupted), ensure_ascii=False)
-    return kind(
+    return ClaimedJob(
         int(id), max(at, claim + 1), queue, task, args, kwargs, attempt + 1, most or max_attempts, priority,
         moment(inserted), moment(started) if started else None, _changed(rescheduled, scheduled), _changed(reexpires, expires),
         moment(at), errors_text(errors), meta, moment(ready or inserted),
     )  # fmt: skip
+
+
+def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
+    """Return a job as taken, of which nothing is left in the store."""
+    job = TakenJob._make(read_claimed(at, *stored))
+    job.attempted_by = worker
+    return job
 
 
 def errors_text(errors: Sequence[Any] | bool) -> str:

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
-from djqueue.engines.redis.codec import NUMBERS, STATES, clock, common, micros, moment, read_job, times
+from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
+from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.worker import RedisWorkerEngine
-from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, Job, NewJob, QueueCounts, UniqueRule
+from djqueue.exceptions import EngineRefused
+from djqueue.records import (
+    LIVE_ONLY,
+    Ack,
+    InsertedJob,
+    InsertedMany,
+    Job,
+    NewJob,
+    QueueCounts,
+    QueueRules,
+    UniqueRule,
+    WorkerStatus,
+)
 from djqueue.states import JobState
 
 _CHUNK = 1000
 """So many jobs are stored by one run of a script: a few milliseconds, in which the server does nothing else."""
+_NOT_TRANSACTIONAL = (
+    "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
+    " transactional=True."
+)
 _COUNTED = (
     JobState.AVAILABLE,
     JobState.EXECUTING,
@@ -33,8 +52,8 @@ class RedisEngine:
     def __init__(
         self,
         url: str,
-        *,
         prefix: str = "djqueue",
+        *,
         answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
         self.url = url
@@ -117,6 +136,39 @@ class RedisEngine:
             states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
             rows.append(QueueCounts(queue.decode(), states, None if oldest is None else oldest / 1_000_000))
         return rows
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+        flat = iter(self.client.run("queues"))
+        paused = ((name.decode(), unpack(about)) for name, about in zip(flat, flat, strict=True))
+        return sorted(QueueRules(name, moment(at), by, reason) for name, (at, by, reason) in paused)
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
+        now, about, beats, dead = self.client.run("workers")
+        beat_of = dict(zip(beats[::2], map(unpack, beats[1::2]), strict=True))
+        found = []
+        for id, (name, hostname, pid, queues, concurrency) in zip(about[::2], map(unpack, about[1::2]), strict=True):
+            _, beat_at, is_draining = beat_of[id]
+            silent = (now - beat_at) / 1e6
+            found.append(
+                WorkerStatus(
+                    UUID(id.decode()), name, hostname, pid, queues, concurrency, silent, is_draining, id in dead
+                )
+            )
+        return sorted(found, key=lambda worker: (worker.name, worker.id))
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Refuse: nothing here can commit together with a database."""
+        raise EngineRefused(_NOT_TRANSACTIONAL)
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Refuse: nothing here can commit together with a database."""
+        raise EngineRefused(_NOT_TRANSACTIONAL)
+
+    def open_listener(self) -> RedisListener:
+        """Open a listener; it connects at its first mark."""
+        return RedisListener(self.url, self.prefix)
 
     def open_worker(self) -> RedisWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first verb."""

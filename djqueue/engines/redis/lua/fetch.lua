@@ -5,8 +5,7 @@
 -- A claim is the time, or one more than the one before: it grows also when a restart has lost the last second, in which the same id
 -- may have been handed out and claimed. Nothing is written but the proofs of the claims; payloads and runs stay as they are.
 local queue, worker = ARGV[1], ARGV[3]
-if call('HEXISTS', P .. 'paused', queue) == 1 or call('HEXISTS', P .. 'workers', worker) == 0
-    or call('HEXISTS', P .. 'dead', worker) == 1 then
+if not may_fetch(queue, worker) then
     return {}
 end
 local found = call('ZPOPMIN', P .. 'ready:' .. queue, ARGV[2])

@@ -46,7 +46,7 @@ flush(at)
 if ids then
     for number, id in ipairs(ids) do
         if not there[number] then
-            mark_ids(id, id)
+            mark_id(id, 1)
         end
     end
 else

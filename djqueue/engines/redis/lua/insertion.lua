@@ -42,10 +42,10 @@ local function store(id, order, job, at, is_follow_up)
     local text, queue, due_at = text_of(id), job[3], due_at_of(job, at)
     sets[#sets + 1] = P .. 'job:' .. text
     sets[#sets + 1] = '\155' .. pack(job[9] and HAS_KEY or 0, at, due_at, ends_at_of(job, at)) .. job[1] .. job[2]
-    mark_ids(id, id)
+    mark_id(id, 1)
     fresh[text], new_in[queue] = true, true
     if is_follow_up then
-        local run = {SUSPENDED, 0, 0, false, false, false, false}
+        local run = new_run(SUSPENDED)
         put(run, READY_AT, 0)
         keep_run(text, run)
         count_waiting(SUSPENDED, queue, 1)

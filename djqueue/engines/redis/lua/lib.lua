@@ -6,14 +6,14 @@
 -- run:<id>      what has happened so far, see STATE and the names after it. Absent for a job that nothing happened to.
 -- executing     hash: id -> the proof of a claim: claim, attempt, attempted_at, worker, queue, score, flags.
 -- ready:<queue> sorted set: what is available, by score = (100 - priority) * 2^44 + its place in the order of becoming available.
--- due           sorted set: scheduled and retryable jobs by the time at which they are due.
+-- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
 -- ids:<block>   bitmap: which ids exist, 2^15 to a block. blocks: sorted set of the blocks that there are. seq: the last id, and the
 --               last place in the order.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
--- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: who sleeps until when.
+-- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
 --
 -- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
 
@@ -94,6 +94,24 @@ local function each_part(list, size, act)
     end
 end
 
+local function new_run(state)
+    return {state, 0, 0, false, false, false, false}
+end
+
+local function ranked(id)
+    -- The id as a member of "due": those of one time are sorted as texts, and with their length before them as numbers.
+    return string.char(64 + #id) .. id
+end
+
+local function unranked(member)
+    return member:sub(2)
+end
+
+local function may_fetch(queue, worker)
+    return call('HEXISTS', P .. 'paused', queue) == 0 and call('HEXISTS', P .. 'workers', worker) == 1
+        and call('HEXISTS', P .. 'dead', worker) == 0
+end
+
 local function state_of(id)
     if call('HEXISTS', P .. 'executing', id) == 1 then
         return EXECUTING
@@ -102,7 +120,7 @@ local function state_of(id)
     if run then
         return cmsgpack.unpack(run)[STATE]
     end
-    return call('ZSCORE', P .. 'due', id) and SCHEDULED or AVAILABLE
+    return call('ZSCORE', P .. 'due', ranked(id)) and SCHEDULED or AVAILABLE
 end
 
 local function wake(name)
@@ -110,6 +128,14 @@ local function wake(name)
     if call('EXISTS', P .. 'asleep:' .. name) == 1 then
         call('PUBLISH', P .. 'wake', name)
         call('DEL', P .. 'asleep:' .. name)
+    end
+end
+
+local function mark_id(id, bit)
+    local block = math.floor(id / 32768)
+    call('SETBIT', P .. 'ids:' .. text_of(block), id - block * 32768, bit)
+    if bit == 1 then
+        call('ZADD', P .. 'blocks', block, text_of(block))
     end
 end
 
@@ -169,7 +195,7 @@ end
 
 local function make_wait(id, queue, state, at)
     due[#due + 1] = at
-    due[#due + 1] = id
+    due[#due + 1] = ranked(id)
     count_waiting(state, queue, 1)
 end
 
@@ -227,7 +253,7 @@ local function begin_follow_up(id, at)
     if not queue then
         return
     end
-    local run = {AVAILABLE, 0, 0, false, false, false, false}
+    local run = new_run(AVAILABLE)
     count_waiting(SUSPENDED, queue, -1)
     if scheduled_at and scheduled_at > at then
         run[STATE] = SCHEDULED

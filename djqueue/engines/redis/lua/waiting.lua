@@ -15,7 +15,11 @@ local function look_at(ids)
         return {}
     end
     local jobs = {}
-    local proofs, due_at = call('HMGET', P .. 'executing', unpack(ids)), call('ZMSCORE', P .. 'due', unpack(ids))
+    local members = {}
+    for number, id in ipairs(ids) do
+        members[number] = ranked(id)
+    end
+    local proofs, due_at = call('HMGET', P .. 'executing', unpack(ids)), call('ZMSCORE', P .. 'due', unpack(members))
     for number, id in ipairs(ids) do
         local text = call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES)
         local job = text ~= '' and {id = id, proof = proofs[number]}
@@ -38,7 +42,7 @@ end
 local function run_of(job)
     -- All that has happened to a job, to be changed and kept.
     local text = call('GET', P .. 'run:' .. job.id)
-    return text and cmsgpack.unpack(text) or {job.state, 0, 0, false, false, false, false}
+    return text and cmsgpack.unpack(text) or new_run(job.state)
 end
 
 local function is_among(states, state)
@@ -55,7 +59,7 @@ local function take_out(job)
     else
         count_waiting(job.state, job.queue, -1)
         if job.state ~= SUSPENDED then
-            call('ZREM', P .. 'due', job.id)
+            call('ZREM', P .. 'due', ranked(job.id))
         end
     end
 end
@@ -77,7 +81,7 @@ local function ask_to_end(job, request)
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(job.proof)
     if not has(flags, IS_CANCEL_REQUESTED) then
         local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. job.id)
-        local run = text and cmsgpack.unpack(text) or {AVAILABLE, 0, 0, false, false, false, false}
+        local run = text and cmsgpack.unpack(text) or new_run(AVAILABLE)
         put(run, CANCEL_REQUEST, request)
         keep_run(job.id, run)
         flags = flags + IS_CANCEL_REQUESTED + (has(flags, HAS_RUN) and 0 or HAS_RUN)
