@@ -18,9 +18,15 @@ for place = 1, #found, 2 do
     runs_at[#runs_at + 1] = P .. 'run:' .. id
 end
 local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
-call('DEL', unpack(jobs_at))
-call('DEL', unpack(runs_at))
-for _, id in ipairs(ids) do
+local at = moment(ARGV[4])
+for number, id in ipairs(ids) do
+    local key = payloads[number] and select(8, head(payloads[number]))
+    if key then
+        free_key(id, key)
+    end
     mark_id(tonumber(id), 0)
 end
-return {moment(ARGV[4]), ids, payloads, runs}
+call('DEL', unpack(jobs_at))
+call('DEL', unpack(runs_at))
+flush(at)
+return {at, ids, payloads, runs}
