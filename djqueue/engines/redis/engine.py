@@ -11,7 +11,7 @@ from uuid import UUID
 
 from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
-from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
+from djqueue.engines.redis.codec import LEVEL, STATES, clock, common, is_plain, moment, read_job, times, unpack
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
@@ -84,6 +84,11 @@ class RedisEngine:
             return []
         client = self.client
         pack = client.pack
+        if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+            [job] = jobs
+            score = (100 - job.priority) * LEVEL
+            at, id = client.run("insert_one", job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], score)
+            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         calls = []
         for first in range(0, len(jobs), _CHUNK):
             flat: list[Any] = []
