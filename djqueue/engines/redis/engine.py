@@ -114,7 +114,7 @@ class RedisEngine:
         pack = client.pack
         shared = pack(common(job))[1:], pack((job.queue, job.priority, *times(job)))
         calls = [
-            (clock(now), *shared, pack(list(map(pack, arguments[first : first + _CHUNK]))))
+            (clock(now), *shared, pack(client.pack_each(arguments[first : first + _CHUNK])))
             for first in range(0, len(arguments), _CHUNK)
         ]
         answers = client.run_all("insert_many", calls)
