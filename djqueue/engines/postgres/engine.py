@@ -43,6 +43,8 @@ from djqueue.vitals import Health
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
+    is_transactional = True
+
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:

@@ -26,6 +26,8 @@ STATES = (
 )
 """A state is stored as its place here, from 1."""
 NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
+LEVEL = 2**44
+"""How far the scores of two priorities are apart."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _RUN_LENGTH = 17
@@ -55,6 +57,11 @@ def clock(now: datetime | None) -> bytes:
 def common(job: NewJob) -> tuple[Any, ...]:
     """Return what jobs that differ in their arguments only have in common. Packed, its first byte is left out."""
     return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
+
+
+def is_plain(job: NewJob) -> bool:
+    """Say whether a job has no times of its own and no unique key."""
+    return job.scheduled_at is job.delay is job.expires_at is job.max_age is job.unique_key is None
 
 
 def times(job: NewJob) -> tuple[Any, ...]:

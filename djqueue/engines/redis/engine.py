@@ -10,7 +10,7 @@ from uuid import UUID
 
 from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
-from djqueue.engines.redis.codec import STATES, clock, columns, common, moment, read_job, times, unpack
+from djqueue.engines.redis.codec import LEVEL, STATES, clock, columns, common, is_plain, moment, read_job, times, unpack
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.steering import Steering
@@ -89,6 +89,11 @@ class RedisEngine(Steering, Walks):
         if any(job.unique_key is not None for job in jobs):
             return insert_unique(client, jobs, rule, ids, now)
         pack = client.pack
+        if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+            [job] = jobs
+            score = (100 - job.priority) * LEVEL
+            at, id = client.run("insert_one", job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], score)
+            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         calls = []
         for first in range(0, len(jobs), _CHUNK):
             given = b"" if ids is None else pack(ids[first : first + _CHUNK])

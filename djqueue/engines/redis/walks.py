@@ -67,9 +67,7 @@ class Walks:
             place = int(on)
         return Newest(found, place)
 
-    def _walk(
-        self, jobs: JobFilter, after: int, last: int, limit: int, now: datetime | None
-    ) -> Iterator[list[bytes]]:
+    def _walk(self, jobs: JobFilter, after: int, last: int, limit: int, now: datetime | None) -> Iterator[list[bytes]]:
         wanted = self._filter(jobs)
         place = b"%d" % after
         while place:
