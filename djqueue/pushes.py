@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from django.utils import timezone
 
 from djqueue import telemetry
 from djqueue.encoding import Encoded
+from djqueue.exceptions import EngineUnavailable
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 
-_TRIES = 3
-"""The first try may meet a connection that has died unnoticed, the second a server that is being restarted."""
+_Answer = TypeVar("_Answer")
+_AT_ONCE_SECONDS = 1.0
+"""A connection that has died unnoticed fails this soon, and another one may not."""
 _NO_TIME = timedelta(microseconds=1)
 
 
@@ -54,9 +57,10 @@ class Push:
     def send(self, engine: PushEngine) -> None:
         """Store the jobs that are not stored yet."""
         if self.arguments is not None:
-            engine.insert_many(self.jobs[0], self.arguments, ids=self.ids)
+            arguments = self.arguments
+            again(lambda: engine.insert_many(self.jobs[0], arguments, ids=self.ids))
             return
-        answers = engine.insert(self.jobs, rule=self.rule, ids=self.ids)
+        answers = again(lambda: engine.insert(self.jobs, rule=self.rule, ids=self.ids))
         for new, id, answer in zip(self.jobs, self.ids, answers, strict=True):
             if answer.was_duplicate:
                 # The caller was given this id, and nobody can tell it anything any more.
@@ -102,6 +106,17 @@ class Push:
             arguments=None if arguments is None else [Encoded(*pair) for pair in arguments],
             is_exclusive=values.get("is_exclusive", False),
         )
+
+
+def again(insert: Callable[[], _Answer]) -> _Answer:
+    """Insert, and once more if that failed at once: with ids, it does not matter what the first try did."""
+    began = time.monotonic()
+    try:
+        return insert()
+    except EngineUnavailable:
+        if time.monotonic() - began > _AT_ONCE_SECONDS:
+            raise
+        return insert()
 
 
 _JOB_DEFAULTS = NewJob._field_defaults

@@ -7,10 +7,10 @@ parsed and the engine is made when first asked for, and no backend holds a conne
 ::
 
     base.py         what all backends do alike
-    items.py        the items and ids of ``enqueue_many``
-    postgres.py     ``PostgresBackend``: inserts join the transaction by themselves
-    redis.py        ``RedisBackend``: inserts follow the transaction
-    pushes.py       what a transaction enqueued, on its way into a store outside of it
+    items.py        the items and the ids of ``enqueue_many``
+    postgres.py     ``PostgresBackend``: an insert joins the caller's transaction by itself
+    redis.py        ``RedisBackend``: an insert follows the transaction
+    deferred.py     what a transaction enqueued, until it commits
 
 Decisions beyond the contract:
 
@@ -25,6 +25,6 @@ Decisions beyond the contract:
 
 from djqueue.backends.base import QueueBackend
 from djqueue.backends.postgres import PostgresBackend
+from djqueue.backends.redis import RedisBackend
 
-
-__all__ = ["PostgresBackend", "QueueBackend"]
+__all__ = ["PostgresBackend", "QueueBackend", "RedisBackend"]

@@ -6,7 +6,7 @@ import json
 import re
 from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from django.core.checks import CheckMessage
 
 from djqueue import carriers, checks, compat, conf
-from djqueue.backends.items import Ids, Items, encoded_chunks
+from djqueue.backends.items import Chunks, Ids, Items
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
 _decode = json.JSONDecoder().decode
-_NONE: list[Encoded] = []
 _NO_ARGUMENTS = Encoded("[]", "{}")
 
 
@@ -56,8 +55,6 @@ class QueueBackend(compat.BaseTaskBackend):
     """Whether a task's writes and its completion can commit together (``transactional=True``)."""
 
     options_class: ClassVar[type[conf.Options]]
-    outbox: Outbox | None = None
-    """Where enqueues wait for the store after their commit, if they do."""
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         self.declared_queues = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
@@ -76,13 +73,20 @@ class QueueBackend(compat.BaseTaskBackend):
     def engine(self) -> Engine:
         """The engine; no connection is opened before its first verb."""
 
+    @property
+    def outbox(self) -> Outbox | None:
+        """Where jobs wait between their transaction and the store, if there is such a place."""
+        return None
+
     @abstractmethod
     def insert_one(self, new: NewJob, task: Task) -> InsertedJob:
         """Store a job in, or with, the caller's transaction, if there is one."""
 
     @abstractmethod
-    def inserting(self, *, is_single: bool) -> AbstractContextManager[Inserts]:
-        """Open what takes the jobs of one ``enqueue_many``: all of them or none. ``is_single``: in one statement."""
+    def inserting(
+        self, task: Task, chunks: Chunks
+    ) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
+        """Open what takes the jobs of one ``enqueue_many``, all of them or none; and give the chunks back to read."""
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
@@ -134,16 +138,13 @@ class QueueBackend(compat.BaseTaskBackend):
         duplicate_of: dict[int, str] = {}
         # A chunk is whole before its statement starts: a generator that asks the same connection must not meet
         # one that is still running.
-        chunks = encoded_chunks(items, batch_size, self.settings.max_args_bytes)
-        chunk, is_last = next(chunks, (_NONE, True))
         position = 0
-        with self.inserting(is_single=is_last and ours.unique is None) as inserts:
-            while chunk:
+        with self.inserting(ours, Chunks(items, batch_size, self.settings.max_args_bytes)) as (inserts, chunks):
+            for chunk in chunks:
                 self._insert_chunk(inserts, ours, chunk, position, ids, duplicate_of)
                 position += len(chunk)
                 if on_progress is not None:
                     on_progress(position)
-                chunk, is_last = next(chunks, (_NONE, True))
         return BulkResult(len(ids), Ids(ids), len(duplicate_of), duplicate_of)
 
     def get_result(self, result_id: str) -> TaskResult:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from tempfile import SpooledTemporaryFile
 from typing import Any, cast, overload
 
 from djqueue.encoding import Encoded, encode_arguments
@@ -12,31 +15,55 @@ from djqueue.exceptions import InvalidArguments, InvalidJob
 
 Items = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
 
+_IN_MEMORY_BYTES = 4 * 1024 * 1024
 _CHUNK_CHARACTERS = 8_000_000
 """Jobs with large arguments travel in smaller chunks: 5,000 of 256 KB would take gigabytes."""
 
 
-def encoded_chunks(items: Items, size: int, max_args_bytes: int) -> Iterator[tuple[list[Encoded], bool]]:
-    """Encode and check the items, in chunks of so many or of a few megabytes; say of each if it is the last."""
-    source = enumerate(items)
-    while True:
+class Chunks:
+    """The items encoded and checked, in chunks of so many or of a few megabytes."""
+
+    def __init__(self, items: Items, size: int, max_args_bytes: int) -> None:
+        self._source = enumerate(items)
+        self._size = size
+        self._max_args_bytes = max_args_bytes
+        self._is_read = False
+        self._first = self._read()
+        self.is_single = self._is_read
+        """Whether the first chunk, which was read already, is all there is."""
+
+    def __iter__(self) -> Iterator[list[Encoded]]:
+        chunk, self._first = self._first, []
+        while chunk:
+            yield chunk
+            chunk = [] if self._is_read else self._read()
+
+    def _read(self) -> list[Encoded]:
         chunk: list[Encoded] = []
         characters = 0
-        for position, item in islice(source, size):
+        for position, item in islice(self._source, self._size):
             try:
                 args, kwargs = item if _is_plain_pair(item) else _pair(item)
-                encoded = encode_arguments(args, kwargs, max_args_bytes)
+                encoded = encode_arguments(args, kwargs, self._max_args_bytes)
             except InvalidJob as error:
                 raise type(error)(f"Item {position}: {error}") from None
             chunk.append(encoded)
             characters += len(encoded.args) + len(encoded.kwargs)
             if characters > _CHUNK_CHARACTERS:
                 break
-        is_last = len(chunk) < size and characters <= _CHUNK_CHARACTERS
-        if chunk:
-            yield chunk, is_last
-        if is_last:
-            return
+        self._is_read = len(chunk) < self._size and characters <= _CHUNK_CHARACTERS
+        return chunk
+
+
+@contextmanager
+def read_to_the_end(chunks: Iterable[list[Encoded]]) -> Iterator[Iterator[list[Encoded]]]:
+    """Read all chunks, beyond a few megabytes into a temporary file, and only then give them out: a bad one comes to light first."""
+    with SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+        for chunk in chunks:
+            file.write(json.dumps(chunk).encode())
+            file.write(b"\n")
+        file.seek(0)
+        yield ([Encoded(*pair) for pair in json.loads(line)] for line in file)
 
 
 class Ids(Sequence[str]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from django.db import transaction
 
 from djqueue import conf
 from djqueue.backends.base import Inserts, QueueBackend, rule_of
+from djqueue.backends.items import Chunks
 from djqueue.records import InsertedJob, NewJob
 from djqueue.tasks import Task
 
@@ -47,12 +48,11 @@ class PostgresBackend(QueueBackend):
         return inserted
 
     @contextmanager
-    def inserting(self, *, is_single: bool) -> Iterator[Inserts]:
-        if is_single:  # a statement is atomic by itself
-            yield self.engine
-        else:
-            with transaction.atomic(self.settings.database):
-                yield self.engine
+    def inserting(self, task: Task, chunks: Chunks) -> Iterator[tuple[Inserts, Chunks]]:
+        # A statement is atomic by itself; unique keys may take several.
+        is_atomic = chunks.is_single and task.unique is None
+        with nullcontext() if is_atomic else transaction.atomic(self.settings.database):
+            yield self.engine, chunks
 
     def _durability(self, task: Task) -> str:
         rules = self.settings.queues.get(task.queue_name)
