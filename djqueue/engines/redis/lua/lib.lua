@@ -9,7 +9,7 @@
 -- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
--- ids:<block>   bitmap: which ids exist, 2^15 to a block. seq: the last id, and the last place in the order.
+-- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. seq: the last id, and the last place in the order.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
 --
 -- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
@@ -130,6 +130,12 @@ end
 local function mark_id(id, bit)
     local block = math.floor(id / 32768)
     call('SETBIT', P .. 'ids:' .. text_of(block), id - block * 32768, bit)
+end
+
+local function is_marked(id)
+    -- Whether a job of this id exists, or was taken out of the store to run at most once.
+    local block = math.floor(id / 32768)
+    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
 local function mark_ids(first, last)
