@@ -57,7 +57,14 @@ def put_back(queue: str) -> str:
 
 
 class Engine(Protocol):
-    """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
+    """One store, as the application sees it. If it is transactional, its verbs join the caller's transaction, if there is one."""
+
+    is_transactional: bool
+    """Whether a job can commit together with what the application writes."""
+
+    @property
+    def store(self) -> str:
+        """Name the store, without secrets. Engines of the same name have the same jobs, queues and crontab."""
 
     def insert(
         self,
@@ -288,6 +295,9 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
