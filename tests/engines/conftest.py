@@ -14,6 +14,7 @@ import pytest
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
 from djqueue.records import WorkerInfo
+from tests import stores
 
 
 @pytest.fixture
@@ -22,7 +23,32 @@ def postgres(transactional_db: None) -> PostgresEngine:
     return PostgresEngine("default")
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture
+def valkey() -> Iterator[Engine]:
+    """The Redis engine on Valkey."""
+    yield from _redis_engine(stores.valkey())
+
+
+@pytest.fixture
+def redis7() -> Iterator[Engine]:
+    """The Redis engine on the oldest Redis that a distribution of today has."""
+    yield from _redis_engine(stores.redis7())
+
+
+@pytest.fixture
+def cluster() -> Iterator[Engine]:
+    """The Redis engine on a cluster of three nodes: its keys lie on one, which need not be that of the address."""
+    yield from _redis_engine(stores.cluster())
+
+
+def _redis_engine(url: str) -> Iterator[Engine]:
+    from djqueue.engines.redis import RedisEngine
+
+    stores.empty(url)
+    yield RedisEngine(url, "djqueue")
+
+
+@pytest.fixture(params=["postgres", *stores.REDIS])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine in turn: what a test of the seam says must be true of all of them."""
     return request.getfixturevalue(request.param)
