@@ -21,13 +21,13 @@ from djqueue.records import (
     CancelRequest,
     ClaimedJob,
     Found,
-    Health,
     Heartbeat,
     InsertedJob,
     InsertedMany,
     Job,
     JobFilter,
     Lease,
+    Newest,
     NewJob,
     Pruned,
     PruneRule,
@@ -42,6 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -143,6 +144,18 @@ class Engine(Protocol):
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
         """Count jobs, up to a limit."""
+
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first, below ``before`` if given.
+
+        Somebody waits for the answer: a search that finds little may stop before it has looked at everything; ``before``
+        of the answer says where to look on.
+        """
+
+    def now(self) -> datetime:
+        """Return the time by the store's clock."""
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
         """Let nothing of a queue be fetched any more; return False if it is paused already.
