@@ -74,6 +74,11 @@ class QueueBackend(compat.BaseTaskBackend):
         """The engine; no connection is opened before its first verb."""
 
     @property
+    @abstractmethod
+    def database_of_tables(self) -> str | None:
+        """The alias in DATABASES where ``migrate`` must have made djqueue's tables; None if it needs none."""
+
+    @property
     def outbox(self) -> Outbox | None:
         """Where jobs wait between their transaction and the store, if there is such a place."""
         return None
@@ -83,9 +88,7 @@ class QueueBackend(compat.BaseTaskBackend):
         """Store a job in, or with, the caller's transaction, if there is one."""
 
     @abstractmethod
-    def inserting(
-        self, task: Task, chunks: Chunks
-    ) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
+    def inserting(self, task: Task, chunks: Chunks) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
         """Open what takes the jobs of one ``enqueue_many``, all of them or none; and give the chunks back to read."""
 
     def validate_task(self, task: _AnyTask) -> None:

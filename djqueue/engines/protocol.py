@@ -42,7 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
-from djqueue.vitals import Health
+from djqueue.vitals import Health, Inspection
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""

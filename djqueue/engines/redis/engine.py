@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from djqueue.encoding import Encoded
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
 from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.worker import RedisWorkerEngine
@@ -60,6 +60,11 @@ class RedisEngine:
         self.prefix = prefix
         self.answer_timeout = answer_timeout_seconds
         self._local = threading.local()
+
+    @property
+    def store(self) -> str:
+        """Name the store: where it is, and the prefix, but neither user nor password."""
+        return f"{address(self.url)} {self.prefix}"
 
     @property
     def client(self) -> Client:
