@@ -753,8 +753,8 @@ def test_history_is_pruned_by_the_scheduler_itself(engine: PostgresEngine, sched
     assert FinishedJob.objects.count() == 0
 
 
-def test_the_jobs_of_another_database_have_no_entries_here(engine: PostgresEngine, open_scheduler: Open) -> None:
-    elsewhere = Scheduler(engine.open_cron(), database="elsewhere")
+def test_the_jobs_of_another_store_have_no_entries_here(engine: PostgresEngine, open_scheduler: Open) -> None:
+    elsewhere = Scheduler(engine.open_cron(), store="postgresql:elsewhere")
 
     elsewhere.run_once(now=NOW)
     elsewhere.on_stop()
