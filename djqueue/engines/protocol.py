@@ -21,13 +21,13 @@ from djqueue.records import (
     CancelRequest,
     ClaimedJob,
     Found,
-    Health,
     Heartbeat,
     InsertedJob,
     InsertedMany,
     Job,
     JobFilter,
     Lease,
+    Newest,
     NewJob,
     Pruned,
     PruneRule,
@@ -42,6 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -57,7 +58,14 @@ def put_back(queue: str) -> str:
 
 
 class Engine(Protocol):
-    """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
+    """One store, as the application sees it. If it is transactional, its verbs join the caller's transaction, if there is one."""
+
+    is_transactional: bool
+    """Whether a job can commit together with what the application writes."""
+
+    @property
+    def store(self) -> str:
+        """Name the store, without secrets. Engines of the same name have the same jobs, queues and crontab."""
 
     def insert(
         self,
@@ -136,6 +144,18 @@ class Engine(Protocol):
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
         """Count jobs, up to a limit."""
+
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first, below ``before`` if given.
+
+        Somebody waits for the answer: a search that finds little may stop before it has looked at everything; ``before``
+        of the answer says where to look on.
+        """
+
+    def now(self) -> datetime:
+        """Return the time by the store's clock."""
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
         """Let nothing of a queue be fetched any more; return False if it is paused already.
@@ -288,6 +308,9 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.records import Health, SnapshotHolder
+from djqueue.vitals import Health, SnapshotHolder
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""

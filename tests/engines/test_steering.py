@@ -332,16 +332,23 @@ class TestFind:
             jobs = JobFilter(**filters)
             found = engine.count(jobs, now=NOW + 100 * SECOND)
             ids = engine.find(jobs, last=found.last, now=NOW + 100 * SECOND)
+            newest = engine.newest(jobs, now=NOW + 100 * SECOND)
             assert found.count == len(ids)
+            assert [job.id for job in newest.jobs] == ids[::-1]
             return ids
 
         assert find() == [old, mail, report, other]
         assert find(queue="mail") == [old, mail, report]
         assert find(task="tests.report") == [report]
+        assert find(task_prefix="tests.r") == [report]
+        assert find(task_prefix="tests_") == find(task_prefix="%") == []
+        assert find(worker=me) == [old]
         assert find(states=(JobState.DISCARDED,)) == [old]
         assert find(states=(JobState.DISCARDED, JobState.AVAILABLE), queue="mail") == [old, mail, report]
         assert find(older_than=60 * SECOND, queue="mail") == [old, mail]
         assert find(older_than=200 * SECOND) == []
+        assert find(newer_than=100 * SECOND) == [report]
+        assert find(newer_than=101 * SECOND) == [old, mail, report, other]
         assert find(queue="it's \" %s") == []
 
     def test_a_batch_goes_on_after_the_last_and_ends_where_the_count_said(self, engine):

@@ -11,8 +11,9 @@ from django.db import DatabaseError, connection
 from djqueue.engines.postgres.connection import connect
 from djqueue.maintenance.health import Finding, judge, size, span
 from djqueue.models import Worker
-from djqueue.records import Ack, Health, NewJob, SeenQueue, SeenWorker, SnapshotHolder
+from djqueue.records import Ack, NewJob
 from djqueue.states import JobState
+from djqueue.vitals import Health, SeenQueue, SeenWorker, SnapshotHolder
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

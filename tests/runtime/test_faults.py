@@ -78,7 +78,7 @@ class TestNetwork:
         assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
 
     def test_b54_with_the_defaults_it_is_noticed_within_a_minute(self) -> None:
-        assert conf.Options().statement_timeout_seconds == STATEMENT_TIMEOUT_SECONDS
+        assert conf.PostgresOptions().statement_timeout_seconds == STATEMENT_TIMEOUT_SECONDS
         assert STATEMENT_TIMEOUT_SECONDS * 4 / 3 < 60
 
     def test_b10_a_slow_network_only_slows(self, wire: Proxy) -> None:

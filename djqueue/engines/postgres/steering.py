@@ -11,17 +11,19 @@ import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import psycopg
 from django.db import OperationalError, connections
 
+from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.engines.protocol import put_back
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import Found, JobFilter, QueueRules, Steered, SteerOutcome, WorkerStatus
+from djqueue.records import Found, JobFilter, Newest, QueueRules, Steered, SteerOutcome, WorkerStatus
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
@@ -30,6 +32,7 @@ _FINAL = frozenset(state.value for state in FINAL_STATES)
 _WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
 _BY_LENGTH = 255
 _REASON_LENGTH = 2000
+_END = 2**63 - 1
 
 
 class Steering:
@@ -120,6 +123,23 @@ class Steering:
             [(more, newest)] = self._execute(f"count_{table}", {**_filter(jobs), "limit": limit, "now": now})
             count, last = min(limit, count + more), max(last, newest)
         return Found(count, last)
+
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first."""
+        # One more than asked for tells whether there are others.
+        params = {**_filter(jobs), "before": _END if before is None else before, "limit": limit + 1, "now": now}
+        rows = (row for table in _tables(jobs) for row in self._execute(f"newest_{table}", params))
+        # By id: a job that ends between the two statements is in both answers, and the later is true.
+        found = sorted({row[0]: row for row in rows}.values(), reverse=True)
+        newest = [job_of(row) for row in found[:limit]]
+        return Newest(newest, newest[-1].id if len(found) > limit else None)
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock."""
+        [(now,)] = self._execute("now", {})
+        return now  # type: ignore[no-any-return]
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
         """Let nothing of a queue be fetched any more; return False if it is paused already."""
@@ -227,7 +247,7 @@ def _states(states: Iterable[JobState]) -> list[str] | None:
 
 
 def _filter(jobs: JobFilter) -> dict[str, Any]:
-    return {"states": _states(jobs.states), "queue": jobs.queue, "task": jobs.task, "older_than": jobs.older_than}
+    return {**asdict(jobs), "states": _states(jobs.states)}
 
 
 def _tables(jobs: JobFilter) -> list[str]:

@@ -1,0 +1,197 @@
+"""One connection of one thread to the server that holds the keys of a prefix.
+
+redis-py connects (url, TLS, authentication, database); from there on commands are packed and answers parsed by hiredis
+directly, for the layers in between cost more than the server. Errors are told in the words of the seam.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hiredis
+import msgpack
+from redis.connection import AbstractConnection, Connection, parse_url
+from redis.exceptions import RedisError
+
+from djqueue.engines.redis.scripts import script
+from djqueue.exceptions import EngineRefused, EngineUnavailable
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 30.0
+_LOOK_AFTER_SECONDS = 0.05
+"""A connection that rested so long is looked at before it is used: the server may have closed it."""
+_LARGEST_BYTES = 512 * 1024 * 1024
+_REDIRECTIONS = 5
+# What will be different later, or on another connection. READONLY: a primary that was demoted. OOM: scripts that free memory go on.
+_UNAVAILABLE = (
+    "LOADING", "BUSY", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
+    "ASK", "NOAUTH", "WRONGPASS",
+)  # fmt: skip
+# After these another connection may find a better server.
+_RECONNECT = ("READONLY", "MASTERDOWN", "CLUSTERDOWN")
+Argument = bytes | str | int
+
+
+class Client:
+    """A lost connection raises ``EngineUnavailable``; the next command connects again."""
+
+    protocol = 2
+
+    def __init__(
+        self, url: str, prefix: str, *, name: str = "djqueue", answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
+    ) -> None:
+        self.key = b"{%b}:" % prefix.encode()
+        """The one key that is named to the server: in a cluster it says where to go. The scripts build the others from it."""
+        self.name = name
+        """What the server calls the next connection."""
+        self.pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
+        options = parse_url(url)
+        self._kind: type[AbstractConnection] = options.pop("connection_class", Connection)
+        self._options = {
+            "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "socket_timeout": answer_timeout_seconds,
+            **{name: value for name, value in options.items() if name != "protocol"},
+        }
+        self._connection: AbstractConnection | None = None
+        self.socket: socket.socket | None = None
+        self._answers: Any = None
+        self._pid = 0
+        self._used = 0.0
+
+    def run(self, name: str, *args: Argument) -> Any:
+        """Run a script and return its answer."""
+        return self.run_all(name, [args])[0]
+
+    def run_all(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run a script several times, with nothing in between, and return the answers: all of it or nothing."""
+        wanted = script(name)
+        command: tuple[bytes, bytes] = (b"EVALSHA", wanted.sha)
+        while True:
+            messages = [_packed(*command, 1, self.key, *args) for args in calls]
+            if len(messages) == 1:
+                answers = self._ask(messages[0], 1)
+            else:
+                together = b"".join([_packed(b"MULTI"), *messages, _packed(b"EXEC")])
+                answers = self._ask(together, len(calls) + 2)[-1]
+            if not (isinstance(answers[0], hiredis.ReplyError) and str(answers[0]).startswith("NOSCRIPT")):
+                return [self._checked(answer) for answer in answers]
+            # The server has not seen it, or was told to forget it, and so has done nothing. This shows it to the server too.
+            command = (b"EVAL", wanted.text)
+
+    def command(self, *args: Argument) -> Any:
+        """Run one command and return its answer."""
+        return self._checked(self._ask(_packed(*args), 1)[0])
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        if self._connection is not None:
+            connection, self._connection, self.socket, self._answers = self._connection, None, None, None
+            connection.disconnect()
+
+    def _ask(self, message: bytes, count: int) -> list[Any]:
+        """Send a message and return its answers; go where a cluster says that the keys are."""
+        for _ in range(_REDIRECTIONS):
+            self._send(message)
+            answers = [self._receive() for _ in range(count)]
+            for answer in answers:
+                if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED "):
+                    self._go_to(str(answer).split(" ")[2])
+                    break
+            else:
+                if isinstance(answers[-1], hiredis.ReplyError) and count > 1:
+                    # EXEC only says that one of the commands before it was refused.
+                    self._checked(next(answer for answer in answers if isinstance(answer, hiredis.ReplyError)))
+                return answers
+        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self._where()}.")
+
+    def _send(self, message: bytes) -> None:
+        if self._connection is not None and (self._pid != os.getpid() or self._has_ended()):
+            self.close()
+        for is_last in (self._connection is None, True):
+            if self.socket is None:
+                self._connect()
+            assert self.socket is not None
+            try:
+                self.socket.sendall(message)
+                return
+            except OSError as error:
+                # What did not leave completely was not done: it may be sent again on another connection.
+                self.close()
+                if is_last:
+                    raise EngineUnavailable(f"{self._where()} hung up: {error}") from error
+
+    def _receive(self) -> Any:
+        while (answer := self._answers.gets()) is False:
+            self._feed()
+        self._used = time.monotonic()
+        return answer
+
+    def _feed(self) -> None:
+        assert self.socket is not None
+        try:
+            data = self.socket.recv(65536)
+            if not data:
+                raise ConnectionResetError("the connection was closed")
+            self._answers.feed(data)
+        except OSError as error:
+            self.close()
+            raise EngineUnavailable(f"{self._where()} did not answer: {error}") from error
+
+    def _has_ended(self) -> bool:
+        """Say whether the server has closed a connection that was not used for a while."""
+        if time.monotonic() - self._used < _LOOK_AFTER_SECONDS or self.socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _connect(self) -> None:
+        # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
+        connection = self._kind(**self._options, client_name=self.name, protocol=self.protocol, driver_info=None)
+        try:
+            connection.connect()
+        except (RedisError, OSError) as error:
+            connection.disconnect()
+            raise EngineUnavailable(f"{self._where()} cannot be reached: {error}") from error
+        self._connection = connection
+        self.socket = connection._sock
+        self._answers = hiredis.Reader()
+        self._pid = os.getpid()
+        self._used = time.monotonic()
+
+    def _go_to(self, node: str) -> None:
+        host, _, port = node.rpartition(":")
+        self.close()
+        self._options["port"] = int(port)
+        if host:  # none: the host that we have asked
+            self._options["host"] = host
+
+    def _checked(self, answer: Any) -> Any:
+        if not isinstance(answer, hiredis.ReplyError):
+            return answer
+        text = str(answer)
+        word = text.split(" ", 1)[0]
+        if word in _RECONNECT:
+            self.close()
+        if word in _UNAVAILABLE:
+            raise EngineUnavailable(f"{self._where()} does not do this now: {text}")
+        raise EngineRefused(f"{self._where()} does not take this: {text}")
+
+    def _where(self) -> str:
+        options = self._options
+        return f"The server at {options.get('path') or '{}:{}'.format(options.get('host', 'localhost'), options.get('port', 6379))}"
+
+
+def _packed(*args: Argument) -> bytes:
+    try:
+        packed: bytes = hiredis.pack_command(args)
+    except UnicodeError as error:
+        raise EngineRefused(f"This text cannot be stored: {error}") from error
+    if len(packed) > _LARGEST_BYTES and any(len(arg) > _LARGEST_BYTES for arg in args if not isinstance(arg, int)):
+        raise EngineRefused("A value of more than 512 MB cannot be stored.")
+    return packed

@@ -1,0 +1,194 @@
+"""The verbs of the application on Redis: one Lua file each, on a connection per thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from djqueue.encoding import Encoded
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
+from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
+from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.worker import RedisWorkerEngine
+from djqueue.exceptions import EngineRefused
+from djqueue.records import (
+    LIVE_ONLY,
+    Ack,
+    InsertedJob,
+    InsertedMany,
+    Job,
+    NewJob,
+    QueueCounts,
+    QueueRules,
+    UniqueRule,
+    WorkerStatus,
+)
+from djqueue.states import JobState
+
+_CHUNK = 1000
+"""So many jobs are stored by one run of a script: a few milliseconds, in which the server does nothing else."""
+_NOT_TRANSACTIONAL = (
+    "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
+    " transactional=True."
+)
+_COUNTED = (
+    JobState.AVAILABLE,
+    JobState.EXECUTING,
+    JobState.SCHEDULED,
+    JobState.RETRYABLE,
+    JobState.SUSPENDED,
+)
+
+
+class RedisEngine:
+    """Jobs on the server of one url, under keys of one prefix."""
+
+    is_transactional = False
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "djqueue",
+        *,
+        answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+    ) -> None:
+        self.url = url
+        self.prefix = prefix
+        self.answer_timeout = answer_timeout_seconds
+        self._local = threading.local()
+
+    @property
+    def client(self) -> Client:
+        """The connection of this thread."""
+        try:
+            client: Client = self._local.client
+        except AttributeError:
+            client = self._local.client = self._open("djqueue")
+        return client
+
+    def insert(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        ids: Sequence[int] | None = None,
+        rule: UniqueRule = LIVE_ONLY,
+        relaxed: bool = False,
+        now: datetime | None = None,
+    ) -> list[InsertedJob]:
+        """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
+        if not jobs:
+            return []
+        client = self.client
+        pack = client.pack
+        calls = []
+        for first in range(0, len(jobs), _CHUNK):
+            flat: list[Any] = []
+            for job in jobs[first : first + _CHUNK]:
+                flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
+                flat += times(job)
+                flat.append(job.unique_key is not None and job.unique_key)
+            given = b"" if ids is None else pack(ids[first : first + _CHUNK])
+            calls.append((clock(now), pack(flat), given))
+        answer = []
+        for number, (at, first_id, states) in enumerate(client.run_all("insert", calls)):
+            inserted_at = moment(at)
+            for place, state in enumerate(states):
+                id = first_id + place if ids is None else ids[number * _CHUNK + place]
+                answer.append(InsertedJob(id, STATES[state - 49], inserted_at))
+        return answer
+
+    def insert_many(
+        self,
+        job: NewJob,
+        arguments: Sequence[Encoded],
+        *,
+        ids: Sequence[int] | None = None,
+        now: datetime | None = None,
+    ) -> InsertedMany:
+        """Store jobs that differ in their arguments only, all or none. ``ids`` were reserved together, as for ``insert``."""
+        if not arguments:
+            return InsertedMany((), "", datetime.min)
+        client = self.client
+        pack = client.pack
+        shared = pack(common(job))[1:], pack((job.queue, job.priority, *times(job)))
+        calls = [
+            (
+                clock(now),
+                *shared,
+                pack(list(map(pack, arguments[first : first + _CHUNK]))),
+                b"" if ids is None else ids[first],
+            )
+            for first in range(0, len(arguments), _CHUNK)
+        ]
+        answers = client.run_all("insert_many", calls)
+        at, first_id, state = answers[0]
+        # Nobody else stores a job in between, so their ids follow one another.
+        return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
+
+    def reserve(self, count: int) -> list[int]:
+        """Reserve ids for jobs that are stored later, if at all."""
+        first = self.client.run("reserve", count)
+        return list(range(first, first + count))
+
+    def get(self, job_id: int) -> Job | None:
+        """Return the job, live or finished; None if there is none of this id."""
+        if not 0 < job_id < 2**53:
+            return None
+        payload, *rest = self.client.run("get", job_id)
+        return None if payload is None else read_job(job_id, payload, *rest)
+
+    def counts(self) -> list[QueueCounts]:
+        """Count live jobs by queue and state."""
+        rows = []
+        for queue, *numbers, oldest in self.client.run("counts"):
+            states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
+            rows.append(QueueCounts(queue.decode(), states, None if oldest is None else oldest / 1_000_000))
+        return rows
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+        flat = iter(self.client.run("queues"))
+        paused = ((name.decode(), unpack(about)) for name, about in zip(flat, flat, strict=True))
+        return sorted(QueueRules(name, moment(at), by, reason) for name, (at, by, reason) in paused)
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
+        now, about, beats, dead = self.client.run("workers")
+        beat_of = dict(zip(beats[::2], map(unpack, beats[1::2]), strict=True))
+        found = []
+        for id, (name, hostname, pid, queues, concurrency) in zip(about[::2], map(unpack, about[1::2]), strict=True):
+            _, beat_at, is_draining = beat_of[id]
+            silent = (now - beat_at) / 1e6
+            found.append(
+                WorkerStatus(
+                    UUID(id.decode()), name, hostname, pid, queues, concurrency, silent, is_draining, id in dead
+                )
+            )
+        return sorted(found, key=lambda worker: (worker.name, worker.id))
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Refuse: nothing here can commit together with a database."""
+        raise EngineRefused(_NOT_TRANSACTIONAL)
+
+    def ack_here(self, ack: Ack) -> bool:
+        """Refuse: nothing here can commit together with a database."""
+        raise EngineRefused(_NOT_TRANSACTIONAL)
+
+    def open_listener(self) -> RedisListener:
+        """Open a listener; it connects at its first mark."""
+        return RedisListener(self.url, self.prefix)
+
+    def open_worker(self) -> RedisWorkerEngine:
+        """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
+        return RedisWorkerEngine(self._open("djqueue:worker"))
+
+    def close(self) -> None:
+        """Close the connection of this thread. Idempotent."""
+        self.client.close()
+
+    def _open(self, name: str) -> Client:
+        return Client(self.url, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)

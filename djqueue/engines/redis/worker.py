@@ -1,0 +1,269 @@
+"""The verbs of workers and maintenance on Redis: one Lua file each, on a connection of their own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from djqueue.encoding import storable
+from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.taken import taken_columns
+from djqueue.exceptions import EngineRefused
+from djqueue.records import (
+    Ack,
+    CancelRequest,
+    ClaimedJob,
+    Heartbeat,
+    Lease,
+    Rescued,
+    Staged,
+    TakenJob,
+    WorkerInfo,
+)
+
+logger = logging.getLogger("djqueue.engine")
+
+LONGEST_DELAY_SECONDS = 3650 * 86400
+"""Python cannot read a year beyond 9999."""
+_CHUNK = 1000
+"""So many jobs are handled by one run of a script."""
+_CHUNK_BYTES = 4_000_000
+_STAGED_AT_ONCE = 500
+
+
+class RedisWorkerEngine:
+    """The verbs of workers and maintenance on one connection of their own."""
+
+    skipping: Collection[str] = ()
+    """No fetch takes a shortcut: what has been claimed is not in the way of what waits."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._client.close()
+
+    def fetch(
+        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
+    ) -> list[ClaimedJob]:
+        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
+        claimed: list[ClaimedJob] = []
+        while (wanted := min(limit - len(claimed), _CHUNK)) > 0:
+            at, found = self._pop("fetch", queue, wanted, worker, now)
+            claimed += [read_claimed(at, *job) for job in found]
+            if len(found) < wanted:
+                break
+        return claimed
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
+        at, found = self._pop("take", queue, min(limit, _CHUNK), worker, now)
+        return [read_taken(at, worker, *job) for job in found]
+
+    def _pop(
+        self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes | None]]]:
+        if limit <= 0:
+            return 0, []
+        # The name of a connection that is still to be opened; see ``disconnect``.
+        self._client.name = _name(worker)
+        answer = self._client.run(verb, queue, limit, str(worker), clock(now))
+        if not answer:
+            return 0, []
+        at, ids, payloads, runs = answer
+        found = zip(ids, payloads, runs, strict=True)
+        return at, [job for job in found if job[1] is not None] if None in payloads else list(found)
+
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
+        """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
+        if taken := [ack for ack in acks if ack.taken is not None]:
+            for first in range(0, len(taken), _CHUNK):
+                columns = taken_columns(taken[first : first + _CHUNK], self._client.pack)
+                self._client.run("record", clock(now), self._pack(columns))
+            acks = [ack for ack in acks if ack.taken is None]
+        accepted = {ack.id for ack in taken}
+        for part in _parts(acks):
+            refused = self._client.run("ack", clock(now), self._pack(_columns(part)))
+            stale = {place - 1 for place in refused}
+            accepted.update(ack.id for place, ack in enumerate(part) if place not in stale)
+        return accepted
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+        requests = []
+        texts = list(map(str, ids))
+        for first in range(0, len(texts), _CHUNK):
+            rows = self._client.run("cancel_requested", self._pack(texts[first : first + _CHUNK]))
+            requests += [CancelRequest(int(id), claim, by.decode(), reason.decode()) for id, claim, by, reason in rows]
+        return requests
+
+    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+        """Make due jobs available and wake whoever sleeps on their queues."""
+        count, next_in, queues = 0, None, set()
+        while (wanted := min(limit - count, _STAGED_AT_ONCE)) > 0:
+            staged, next_in, names = self._client.run("stage", wanted, clock(now))
+            count += staged
+            queues.update(name.decode() for name in names)
+            if staged < wanted:
+                break
+        return Staged(count, sorted(queues), None if next_in is None else next_in / 1e6)
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+        if queues:
+            self._client.run("wake", *sorted(queues))
+
+    def register(self, workers: Sequence[WorkerInfo]) -> None:
+        """Announce workers before their first fetch."""
+        for worker in workers:
+            info = (worker.name, worker.hostname, worker.pid, dict(worker.queues), worker.concurrency)
+            self._client.run("register", str(worker.id), self._pack(info))
+
+    def deregister(self, workers: Collection[UUID]) -> None:
+        """Forget workers that left nothing behind."""
+        if workers:
+            self._client.run("deregister", *map(str, workers))
+
+    def bury(self, workers: Collection[UUID]) -> None:
+        """Mark workers as dead for ever."""
+        if workers:
+            self._client.run("bury", *map(str, workers))
+
+    def disconnect(self, workers: Collection[UUID]) -> int:
+        """End the connections on which these workers fetched; what arrived on them and was not read is dropped."""
+        names = {_name(worker) for worker in workers}
+        count = 0
+        try:
+            clients: str = self._client.command("CLIENT", "LIST").decode() if names else ""
+            for line in clients.splitlines():
+                about = dict(part.partition("=")[::2] for part in line.split(" "))
+                if about.get("name") in names:
+                    count += self._client.command("CLIENT", "KILL", "ID", about["id"])
+        except EngineRefused as error:
+            # Not every user may do this. The rescue that follows ten seconds later finds what comes late.
+            logger.warning("The connections of a dead worker could not be ended: %s", error)
+        return count
+
+    def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
+        """Raise the beat of living workers and return the beats of all known workers."""
+        living, leaving = (self._pack(list(map(str, ids))) for ids in (workers, draining))
+        rows = iter(self._client.run("beat", living, leaving))
+        return [
+            Heartbeat(UUID(worker.decode()), beat, bool(is_dead))
+            for worker, beat, is_dead in zip(rows, rows, rows, strict=True)
+        ]
+
+    def rescue(
+        self,
+        workers: Collection[UUID],
+        *,
+        ran: Mapping[int, int] | None = None,
+        kept: Mapping[int, int] | None = None,
+        reason: str = "The worker was lost.",
+        limit: int = 5000,
+        now: datetime | None = None,
+    ) -> Rescued:
+        """Take jobs back from dead workers, and wake living ones for them."""
+        if not workers:
+            return Rescued()
+        return self._rescue(self._pack(list(map(str, workers))), ran, kept, reason, limit, now)
+
+    def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
+        """Take jobs back whose claimer is not known."""
+        return self._rescue(b"", None, None, "The worker was lost, and its record with it.", limit, now)
+
+    def _rescue(
+        self,
+        workers: bytes,
+        ran: Mapping[int, int] | None,
+        kept: Mapping[int, int] | None,
+        reason: str,
+        limit: int,
+        now: datetime | None,
+    ) -> Rescued:
+        knowledge = b"" if ran is None else self._pack({str(id): claim for id, claim in ran.items()})
+        excepted = self._pack({str(id): claim for id, claim in (kept or {}).items()})
+        # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+        words = storable(reason)
+        cursor, total = b"0", [0, 0, 0]
+        queues: set[str] = set()
+        while True:
+            left = limit - sum(total)
+            cursor, *counts, names = self._client.run(
+                "rescue", cursor, workers, knowledge, excepted, words, left, clock(now)
+            )
+            total = [one + more for one, more in zip(total, counts, strict=True)]
+            queues.update(name.decode() for name in names)
+            if cursor == b"0" or sum(total) >= limit:
+                break
+        requeued, discarded, cancelled = total
+        return Rescued(requeued, discarded, sorted(queues), cancelled)
+
+    def elect(
+        self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
+    ) -> Lease:
+        """Take or renew the lead."""
+        ages = self._pack({name: int(seconds * 1e6) for name, seconds in (loops or {}).items()})
+        term = self._client.run("elect", str(holder), int(ttl_seconds * 1e6), ages, clock(now))
+        return Lease(False, 0) if term is None else Lease(True, term)
+
+    def resign(self, holder: UUID) -> None:
+        """Give the lead up, so that another takes it at once."""
+        self._client.run("resign", str(holder))
+
+    def _pack(self, value: Any) -> bytes:
+        try:
+            return self._client.pack(value)
+        except (UnicodeError, OverflowError, ValueError) as error:
+            raise EngineRefused(f"This cannot be stored: {error}") from error
+
+
+def _parts(acks: Sequence[Ack]) -> Sequence[Sequence[Ack]]:
+    """Split outcomes into what one script is given: so many, and not too many bytes."""
+    parts: list[list[Ack]] = []
+    size = _CHUNK_BYTES
+    for ack in acks:
+        if size >= _CHUNK_BYTES or len(parts[-1]) == _CHUNK:
+            parts.append([])
+            size = 0
+        parts[-1].append(ack)
+        size += len(ack.result or "") + len(ack.error or "")
+    return parts
+
+
+def _columns(acks: Sequence[Ack]) -> list[Any]:
+    """Return outcomes as ``ack.lua`` takes them; moments as microseconds back from now."""
+    now = time.monotonic()
+    flat: list[Any] = []
+    for id, claim, state, started, finished, result, error, delay, is_spent, note, _ in acks:
+        flat += (
+            str(id),
+            claim,
+            NUMBERS[state],
+            started is not None and int((now - started) * 1e6),
+            max(0, int((now - finished) * 1e6)) if finished else 0,
+            is_spent,
+            result is not None and result != "null" and result,
+            error is not None and error,
+            int(min(max(delay, 0.0), LONGEST_DELAY_SECONDS) * 1e6),
+            note is not None and note,
+        )
+    return flat
+
+
+def _name(worker: UUID) -> str:
+    """Return what the server calls the connection on which a worker fetches."""
+    return f"djqueue:{worker}"
