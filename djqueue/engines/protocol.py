@@ -58,10 +58,14 @@ def put_back(queue: str) -> str:
 
 
 class Engine(Protocol):
-    """One store, as the application sees it. If it is transactional, its verbs join the caller's transaction, if there is one."""
+    """One store, as the application sees it: its verbs join the caller's transaction, if there is one.
 
-    is_transactional: bool
-    """Whether a job can commit together with what the application writes."""
+    Those of an engine that is not transactional work at once, whatever becomes of the caller's transaction.
+    """
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether jobs are stored, and outcomes with ``ack_here``, in one transaction with what the application writes."""
 
     @property
     def store(self) -> str:

@@ -216,7 +216,7 @@ class RedisWorkerEngine:
             if cursor == b"0" or sum(total) >= limit:
                 break
         requeued, discarded, cancelled = total
-        return Rescued(requeued, discarded, sorted(queues), cancelled)
+        return Rescued(requeued, discarded, sorted(queues), cancelled) if sum(total) else Rescued()
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None

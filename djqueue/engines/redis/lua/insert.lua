@@ -44,7 +44,7 @@ for number = 1, count do
         end
     end
 end
-flush()
+flush(at)
 if ids then
     for number, id in ipairs(ids) do
         if not there[number] then

@@ -31,7 +31,7 @@ for number = 1, count do
         end
     end
 end
-flush()
+flush(at)
 mark_ids(first, first + count - 1)
 call('SADD', P .. 'queues', queue)
 if is_early and due_at - at <= SOON then

@@ -18,6 +18,14 @@ for place = 1, #found, 2 do
     runs_at[#runs_at + 1] = P .. 'run:' .. id
 end
 local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
+local at = moment(ARGV[4])
+for number, id in ipairs(ids) do
+    local key = payloads[number] and select(8, head(payloads[number]))
+    if key then
+        free_key(id, key)
+    end
+end
 call('DEL', unpack(jobs_at))
 call('DEL', unpack(runs_at))
-return {moment(ARGV[4]), ids, payloads, runs}
+flush(at)
+return {at, ids, payloads, runs}
