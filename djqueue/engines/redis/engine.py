@@ -96,7 +96,7 @@ class RedisEngine:
                 flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
                 flat += times(job)
                 flat.append(job.unique_key is not None and job.unique_key)
-            given = b"" if ids is None else pack(ids[first : first + _CHUNK])
+            given = b"" if ids is None else pack(list(ids[first : first + _CHUNK]))
             calls.append((clock(now), pack(flat), given))
         answer = []
         for number, (at, first_id, states) in enumerate(client.run_all("insert", calls)):
@@ -134,10 +134,10 @@ class RedisEngine:
         # Nobody else stores a job in between, so their ids follow one another.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
 
-    def reserve(self, count: int) -> list[int]:
+    def reserve(self, count: int) -> range:
         """Reserve ids for jobs that are stored later, if at all."""
         first = self.client.run("reserve", count)
-        return list(range(first, first + count))
+        return range(first, first + count)
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
