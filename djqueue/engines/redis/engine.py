@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from djqueue.encoding import Encoded
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
 from djqueue.engines.redis.codec import LEVEL, STATES, clock, columns, common, is_plain, moment, read_job, times, unpack
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.listener import RedisListener
@@ -65,6 +65,11 @@ class RedisEngine(Steering, Walks):
         self._local = threading.local()
 
     @property
+    def store(self) -> str:
+        """Name the store: where it is, and the prefix, but neither user nor password."""
+        return f"{address(self.url)} {self.prefix}"
+
+    @property
     def client(self) -> Client:
         """The connection of this thread."""
         try:
@@ -82,7 +87,7 @@ class RedisEngine(Steering, Walks):
         relaxed: bool = False,
         now: datetime | None = None,
     ) -> list[InsertedJob]:
-        """Store the jobs at once. ``ids`` were reserved; a job that is there already is left as it is."""
+        """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
         if not jobs:
             return []
         client = self.client
@@ -96,7 +101,7 @@ class RedisEngine(Steering, Walks):
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         calls = []
         for first in range(0, len(jobs), _CHUNK):
-            given = b"" if ids is None else pack(ids[first : first + _CHUNK])
+            given = b"" if ids is None else pack(list(ids[first : first + _CHUNK]))
             calls.append((clock(now), pack(columns(jobs[first : first + _CHUNK], pack)), given))
         answer = []
         for number, (at, first_id, states) in enumerate(client.run_all("insert", calls)):
@@ -106,15 +111,27 @@ class RedisEngine(Steering, Walks):
                 answer.append(InsertedJob(id, STATES[state - 49], inserted_at))
         return answer
 
-    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
-        """Store jobs that differ in their arguments only, all or none."""
+    def insert_many(
+        self,
+        job: NewJob,
+        arguments: Sequence[Encoded],
+        *,
+        ids: Sequence[int] | None = None,
+        now: datetime | None = None,
+    ) -> InsertedMany:
+        """Store jobs that differ in their arguments only, all or none. ``ids`` were reserved together, as for ``insert``."""
         if not arguments:
             return InsertedMany((), "", datetime.min)
         client = self.client
         pack = client.pack
         shared = pack(common(job))[1:], pack((job.queue, job.priority, *times(job)))
         calls = [
-            (clock(now), *shared, pack(list(map(pack, arguments[first : first + _CHUNK]))))
+            (
+                clock(now),
+                *shared,
+                pack(list(map(pack, arguments[first : first + _CHUNK]))),
+                b"" if ids is None else ids[first],
+            )
             for first in range(0, len(arguments), _CHUNK)
         ]
         answers = client.run_all("insert_many", calls)
@@ -122,10 +139,10 @@ class RedisEngine(Steering, Walks):
         # Nobody else stores a job in between, so their ids follow one another.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
 
-    def reserve(self, count: int) -> list[int]:
+    def reserve(self, count: int) -> range:
         """Reserve ids for jobs that are stored later, if at all."""
         first = self.client.run("reserve", count)
-        return list(range(first, first + count))
+        return range(first, first + count)
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""

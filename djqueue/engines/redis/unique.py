@@ -34,7 +34,7 @@ def insert_unique(
         (
             clock(now),
             pack(columns(jobs[first : first + CHUNK], pack)),
-            b"" if ids is None else pack(ids[first : first + CHUNK]),
+            b"" if ids is None else pack(list(ids[first : first + CHUNK])),
             how,
         )
         for first in range(0, len(jobs), CHUNK)

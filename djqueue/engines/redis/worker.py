@@ -14,6 +14,7 @@ from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
 from djqueue.engines.redis.pruning import Pruning
+from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_columns
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
@@ -27,6 +28,7 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
+from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
@@ -56,6 +58,10 @@ class RedisWorkerEngine(Pruning):
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._client.close()
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
+        return inspect(self._client)
 
     def fetch(
         self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
