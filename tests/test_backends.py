@@ -568,4 +568,4 @@ class TestDurability:
     )
     def test_and_so_it_is_in_the_options(self, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidOptions, match="takes '"):
-            conf.parse(options)
+            conf.parse(options, conf.PostgresOptions)

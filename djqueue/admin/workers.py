@@ -13,8 +13,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin.base import ReadOnlyAdmin, list_url
+from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import worker_state
+from djqueue.admin.stores import bare, store_named
 from djqueue.admin.words import NOTHING, ago, badge
 from djqueue.models import Job, Worker
 
@@ -74,7 +75,8 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description=_("jobs"))
     def jobs(self, worker: Worker) -> str:
-        url = list_url(self.admin_site, Job, q=str(worker.pk), state="executing")
+        store = store_named(str(worker.pk).rpartition("/")[0] or None)
+        url = store.list_url(self.admin_site, Job, q=bare(worker.pk), state="executing")
         return format_html('<a href="{}">{}</a>', url, gettext("What it executes"))
 
 

@@ -42,7 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
-from djqueue.vitals import Health
+from djqueue.vitals import Health, Inspection
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -66,6 +66,10 @@ class Engine(Protocol):
     @property
     def is_transactional(self) -> bool:
         """Whether jobs are stored, and outcomes with ``ack_here``, in one transaction with what the application writes."""
+
+    @property
+    def store(self) -> str:
+        """Name the store, without secrets. Engines of the same name have the same jobs, queues and crontab."""
 
     def insert(
         self,
@@ -308,6 +312,9 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

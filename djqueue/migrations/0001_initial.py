@@ -1,4 +1,9 @@
-"""The tables of djqueue."""
+"""The tables of djqueue.
+
+On PostgreSQL only (``required_db_vendor``): on another database, whose project keeps its jobs in Redis, nothing is made. Nothing
+there would read the tables, and their partial indexes and defaults are not to be had everywhere. The option is Django's own
+and no part of the schema, so it could be added here later without a migration.
+"""
 
 import datetime
 from typing import Any
@@ -55,6 +60,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "leader",
                 "verbose_name_plural": "leaders",
             },
@@ -71,6 +77,7 @@ class Migration(migrations.Migration):
                 ("pause_reason", models.TextField(db_default="", verbose_name="reason")),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",
             },
@@ -115,6 +122,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
             },
@@ -226,6 +234,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "finished job",
                 "verbose_name_plural": "finished jobs",
                 "indexes": [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")],
@@ -344,6 +353,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_features": ["supports_partial_indexes"],
+                "required_db_vendor": "postgresql",
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
                 "indexes": [

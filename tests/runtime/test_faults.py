@@ -14,9 +14,10 @@ from django.db import connection
 from djqueue import conf
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
 from djqueue.models import FinishedJob, Job, Worker
+from tests.backlog import states
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import WorkerProcess, environment, eventually, states, worker
+from tests.processes import WorkerProcess, environment, eventually, worker
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -77,7 +78,7 @@ class TestNetwork:
         assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
 
     def test_b54_with_the_defaults_it_is_noticed_within_a_minute(self) -> None:
-        assert conf.Options().statement_timeout_seconds == STATEMENT_TIMEOUT_SECONDS
+        assert conf.PostgresOptions().statement_timeout_seconds == STATEMENT_TIMEOUT_SECONDS
         assert STATEMENT_TIMEOUT_SECONDS * 4 / 3 < 60
 
     def test_b10_a_slow_network_only_slows(self, wire: Proxy) -> None:

@@ -52,6 +52,11 @@ class PostgresEngine(Steering):
         self.listen = listen
         self.statement_timeout = statement_timeout_seconds
 
+    @property
+    def store(self) -> str:
+        """Name the store."""
+        return f"postgresql:{self.alias}"
+
     def insert(
         self,
         jobs: Sequence[NewJob],

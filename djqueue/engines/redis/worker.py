@@ -13,6 +13,8 @@ from uuid import UUID
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.pruning import Pruning
+from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_columns
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
@@ -26,6 +28,7 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
+from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
@@ -37,7 +40,7 @@ _CHUNK_BYTES = 4_000_000
 _STAGED_AT_ONCE = 500
 
 
-class RedisWorkerEngine:
+class RedisWorkerEngine(Pruning):
     """The verbs of workers and maintenance on one connection of their own."""
 
     skipping: Collection[str] = ()
@@ -55,6 +58,10 @@ class RedisWorkerEngine:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._client.close()
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
+        return inspect(self._client)
 
     def fetch(
         self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None

@@ -9,8 +9,8 @@
 -- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
--- ids:<block>   bitmap: which ids exist, 2^15 to a block. blocks: sorted set of the blocks that there are. seq: the last id, and the
---               last place in the order.
+-- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
+--               blocks that there are. seq: the last id, and the last place in the order.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
@@ -139,6 +139,12 @@ local function mark_id(id, bit)
     end
 end
 
+local function is_marked(id)
+    -- Whether a job of this id exists, or was taken out of the store to run at most once.
+    local block = math.floor(id / 32768)
+    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
+end
+
 local function mark_ids(first, last)
     while first <= last do
         local block = math.floor(first / 32768)
@@ -157,12 +163,6 @@ local function mark_ids(first, last)
         end
         first = (block + 1) * 32768
     end
-end
-
-local function is_marked(id)
-    -- Whether a job of this id was ever stored, and not deleted.
-    local block = math.floor(id / 32768)
-    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
 -- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
