@@ -24,6 +24,7 @@ from djqueue.engines.redis.codec import (
     unpack,
 )
 from djqueue.engines.redis.cron import RedisCron
+from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.steering import Steering
@@ -44,6 +45,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health
 
 _NOT_TRANSACTIONAL = (
     "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
@@ -190,6 +192,10 @@ class RedisEngine(Steering, Walks):
                 )
             )
         return sorted(found, key=lambda worker: (worker.name, worker.id))
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.client)
 
     def transaction(self) -> AbstractContextManager[object]:
         """Refuse: nothing here can commit together with a database."""
