@@ -36,13 +36,17 @@ __all__ = [
 ]
 
 
+TASKS_STORE = "postgresql:default"
+"""Where the tasks of the tests keep their jobs, as far as the schedulers here know."""
+
+
 @pytest.fixture
 def open_scheduler(engine: Engine) -> Iterator[Callable[[], Scheduler]]:
     """Open schedulers; ``read_code`` False: as one that has read the code already."""
     with ExitStack() as stack:
 
         def open_one(*, read_code: bool = False) -> Scheduler:
-            scheduler = Scheduler(stack.enter_context(engine.open_cron()), store=engine.store)
+            scheduler = Scheduler(stack.enter_context(engine.open_cron()), store=TASKS_STORE)
             scheduler._is_synchronised = not read_code
             return scheduler
 

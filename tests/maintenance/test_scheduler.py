@@ -728,7 +728,7 @@ def test_history_is_pruned_by_the_scheduler_itself(engine: Engine, scheduler: Sc
 
 
 def test_the_jobs_of_another_store_have_no_entries_here(engine: Engine, open_scheduler: Open) -> None:
-    elsewhere = Scheduler(engine.open_cron(), store="elsewhere")
+    elsewhere = Scheduler(engine.open_cron(), store="postgresql:elsewhere")
 
     elsewhere.run_once(now=NOW)
     elsewhere.on_stop()

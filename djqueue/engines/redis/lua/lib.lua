@@ -174,12 +174,6 @@ local function mark_ids(first, last)
     end
 end
 
-local function is_marked(id)
-    -- Whether a job of this id was ever stored, and not deleted.
-    local block = math.floor(id / 32768)
-    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
-end
-
 -- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
 -- a server without memory does not refuse, and what follows a write is not refused either: outcomes are stored, all or none.
 local released, sets, finished, due, ready, last, waiting, freed, holders, held = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
