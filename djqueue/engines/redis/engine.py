@@ -12,6 +12,7 @@ from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
 from djqueue.engines.redis.codec import LEVEL, STATES, clock, columns, common, is_plain, moment, read_job, times, unpack
 from djqueue.engines.redis.cron import RedisCron
+from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.steering import Steering
 from djqueue.engines.redis.unique import holders, insert_unique
@@ -31,6 +32,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health
 
 _CHUNK = 1000
 """So many jobs are stored by one run of a script: a few milliseconds, in which the server does nothing else."""
@@ -190,6 +192,10 @@ class RedisEngine(Steering, Walks):
                 )
             )
         return sorted(found, key=lambda worker: (worker.name, worker.id))
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.client)
 
     def transaction(self) -> AbstractContextManager[object]:
         """Refuse: nothing here can commit together with a database."""
