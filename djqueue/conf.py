@@ -87,6 +87,7 @@ class PostgresOptions(Options):
     statement_timeout_seconds: float = 30.0
     """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions(Options):
     """What ``RedisBackend`` takes besides."""

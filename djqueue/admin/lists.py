@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
 from djqueue.admin.filters import job_id, search
-from djqueue.admin.stores import BACKEND, may_view, page_url, store_of
+from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
 from djqueue.models import AbstractJob, Job, Worker
 from djqueue.records import JobFilter, Newest
@@ -134,15 +134,27 @@ class JobRowList(JobList):
             self.older_url = self.get_query_string({"after": str(page.before)})
             if len(jobs) < self.list_per_page:
                 self.notice = gettext("Looking through all jobs takes too long; shown is what the newest of them hold.")
-        self.is_uncounted = bool(self.newest_url or self.older_url)
-        self.result_count = len(jobs)
-        words = {"count": f"{len(jobs):,}"}
+        count = self._count(store, self.queryset.jobs) if self.newest_url or self.older_url else len(jobs)
+        self.is_uncounted = count is None
+        self.result_count = len(jobs) if count is None else count
         self.count_words = (
-            gettext("%(count)s shown") if self.is_uncounted else ngettext("%(count)s job", "%(count)s jobs", len(jobs))
-        ) % words
+            gettext("%(count)s shown") if count is None else ngettext("%(count)s job", "%(count)s jobs", count)
+        ) % {"count": f"{self.result_count:,}"}
         self.full_result_count = None if self.has_active_filters_or_query else self.result_count
         self.paginator = self.model_admin.get_paginator(request, jobs, self.list_per_page)
         self.show(request, jobs)
+
+    def _count(self, store: Store, jobs: JobFilter) -> int | None:
+        """Count what a list finds, if the store counts that anyway; None otherwise."""
+        if self.model is not Job or jobs.task or jobs.task_prefix or jobs.worker or jobs.newer_than:
+            return None
+        counts = (store.counts() or {}).values()
+        return sum(
+            count.states.get(state.value, 0)
+            for count in counts
+            if jobs.queue in (None, count.queue)
+            for state in jobs.states
+        )
 
     def url_for_result(self, result: AbstractJob) -> str:
         return page_url(self.model_admin.admin_site, type(result), result.pk)

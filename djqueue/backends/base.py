@@ -83,9 +83,7 @@ class QueueBackend(compat.BaseTaskBackend):
         """Store a job in, or with, the caller's transaction, if there is one."""
 
     @abstractmethod
-    def inserting(
-        self, task: Task, chunks: Chunks
-    ) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
+    def inserting(self, task: Task, chunks: Chunks) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
         """Open what takes the jobs of one ``enqueue_many``, all of them or none; and give the chunks back to read."""
 
     def validate_task(self, task: _AnyTask) -> None:
