@@ -146,9 +146,9 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
 
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
-    """Say whether the jobs of a task live in the same database as those of this backend."""
+    """Say whether the jobs of a task live in the same store as those of this backend."""
     theirs = cast(Any, task.get_backend())
-    return hasattr(theirs, "new_job") and bool(theirs.settings.database == _backend(backend).settings.database)
+    return hasattr(theirs, "new_job") and bool(theirs.engine.store == _backend(backend).engine.store)
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:

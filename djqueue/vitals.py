@@ -61,3 +61,26 @@ class Health:
     history_bytes: int | None = None
     notification_usage: float | None = None
     """Share of the notification queue that is full, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concern:
+    """Something about a server that endangers jobs."""
+
+    id: str
+    """By which the system checks know it."""
+    text: str
+    hint: str
+    is_fatal: bool = False
+    """Whether a worker refuses to run there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What the server of a store says about itself."""
+
+    server: str
+    """Which program, in which version."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What an operator would ask next."""
+    concerns: Sequence[Concern] = ()

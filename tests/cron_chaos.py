@@ -136,7 +136,7 @@ def run_stepping() -> None:
     from djqueue.engines.postgres import PostgresEngine
     from djqueue.maintenance.scheduler import Scheduler
 
-    scheduler = Scheduler(PostgresEngine("default").open_cron(), database="default")
+    scheduler = Scheduler(PostgresEngine("default").open_cron(), store="postgresql:default")
     started = time.monotonic()
     while True:
         step = STEPS[int((time.monotonic() - started) / 5) % len(STEPS)]

@@ -74,6 +74,11 @@ class QueueBackend(compat.BaseTaskBackend):
         """The engine; no connection is opened before its first verb."""
 
     @property
+    @abstractmethod
+    def database_of_tables(self) -> str | None:
+        """The alias in DATABASES where ``migrate`` must have made djqueue's tables; None if it needs none."""
+
+    @property
     def outbox(self) -> Outbox | None:
         """Where jobs wait between their transaction and the store, if there is such a place."""
         return None

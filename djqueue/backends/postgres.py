@@ -40,6 +40,10 @@ class PostgresBackend(QueueBackend):
             statement_timeout_seconds=settings.statement_timeout_seconds,
         )
 
+    @property
+    def database_of_tables(self) -> str:
+        return self.settings.database
+
     def insert_one(self, new: NewJob, task: Task) -> InsertedJob:
         if task.unique is None:
             [inserted] = self.engine.insert([new], relaxed=self._durability(task) == "relaxed")

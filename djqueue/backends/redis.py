@@ -51,6 +51,10 @@ class RedisBackend(QueueBackend):
     def outbox(self) -> Outbox | None:
         return Outbox(self.alias, self.settings.database) if self.settings.outbox else None
 
+    @property
+    def database_of_tables(self) -> str | None:
+        return self.settings.database if self.settings.outbox else None
+
     def insert_one(self, new: NewJob, task: Task) -> InsertedJob:
         waiting = self._deferred()
         if task.unique is None:

@@ -42,7 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
-from djqueue.vitals import Health
+from djqueue.vitals import Health, Inspection
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -58,7 +58,18 @@ def put_back(queue: str) -> str:
 
 
 class Engine(Protocol):
-    """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
+    """One store, as the application sees it: its verbs join the caller's transaction, if there is one.
+
+    Those of an engine that is not transactional work at once, whatever becomes of the caller's transaction.
+    """
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether jobs are stored, and outcomes with ``ack_here``, in one transaction with what the application writes."""
+
+    @property
+    def store(self) -> str:
+        """Name the store, without secrets. Engines of the same name have the same jobs, queues and crontab."""
 
     def insert(
         self,
@@ -301,6 +312,9 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

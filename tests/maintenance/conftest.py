@@ -27,7 +27,7 @@ def open_scheduler(postgres: PostgresEngine) -> Iterator[Callable[[], Scheduler]
     with ExitStack() as stack:
 
         def open_one(*, read_code: bool = False) -> Scheduler:
-            scheduler = Scheduler(stack.enter_context(postgres.open_cron()), database="default")
+            scheduler = Scheduler(stack.enter_context(postgres.open_cron()), store=postgres.store)
             scheduler._is_synchronised = not read_code
             return scheduler
 

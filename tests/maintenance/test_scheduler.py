@@ -103,7 +103,7 @@ class TestTicking:
     def test_nothing_happens_without_the_lead(self, engine) -> None:
         add(engine)
         with engine.open_cron() as cron:
-            follower = Scheduler(cron, database="default", is_leader=lambda: False)
+            follower = Scheduler(cron, store="postgresql:default", is_leader=lambda: False)
 
             assert follower.run_once(now=NOW + MINUTE) == 1.0
 
@@ -701,7 +701,7 @@ class TestSynchronising:
     def test_the_code_is_read_anew_with_each_term(self, engine, known) -> None:
         leads = False
         with engine.open_cron() as cron:
-            scheduler = Scheduler(cron, database="default", is_leader=lambda: leads)
+            scheduler = Scheduler(cron, store="postgresql:default", is_leader=lambda: leads)
             scheduler.run_once(now=NOW)
             assert not engine.cron.entries()
 
@@ -753,8 +753,8 @@ def test_history_is_pruned_by_the_scheduler_itself(engine: PostgresEngine, sched
     assert FinishedJob.objects.count() == 0
 
 
-def test_the_jobs_of_another_database_have_no_entries_here(engine: PostgresEngine, open_scheduler: Open) -> None:
-    elsewhere = Scheduler(engine.open_cron(), database="elsewhere")
+def test_the_jobs_of_another_store_have_no_entries_here(engine: PostgresEngine, open_scheduler: Open) -> None:
+    elsewhere = Scheduler(engine.open_cron(), store="postgresql:elsewhere")
 
     elsewhere.run_once(now=NOW)
     elsewhere.on_stop()

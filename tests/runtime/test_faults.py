@@ -14,9 +14,10 @@ from django.db import connection
 from djqueue import conf
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
 from djqueue.models import FinishedJob, Job, Worker
+from tests.backlog import states
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import WorkerProcess, environment, eventually, states, worker
+from tests.processes import WorkerProcess, environment, eventually, worker
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,8 +13,9 @@ import pytest
 from django.db import connection
 
 from djqueue.models import FinishedJob
+from tests.backlog import states
 from tests.ledger import tasks
-from tests.processes import environment, eventually, states, worker
+from tests.processes import environment, eventually, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -43,12 +43,19 @@ from djqueue.vitals import Health
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
 
+    is_transactional = True
+
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
         self.alias = alias
         self.listen = listen
         self.statement_timeout = statement_timeout_seconds
+
+    @property
+    def store(self) -> str:
+        """Name the store."""
+        return f"postgresql:{self.alias}"
 
     def insert(
         self,

@@ -187,6 +187,15 @@ class Client:
         return f"The server at {options.get('path') or '{}:{}'.format(options.get('host', 'localhost'), options.get('port', 6379))}"
 
 
+def address(url: str) -> str:
+    """Name the place of a url: what leads to the same keys has the same name, whoever logs in there and however."""
+    options = parse_url(url)
+    database = options.get("db", 0)
+    if "path" in options:
+        return f"unix:{options['path']}/{database}"
+    return f"redis:{options.get('host', 'localhost')}:{options.get('port', 6379)}/{database}"
+
+
 def _packed(*args: Argument) -> bytes:
     try:
         packed: bytes = hiredis.pack_command(args)

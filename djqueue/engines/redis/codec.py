@@ -171,7 +171,7 @@ def _changed(now: float | bool, first: float | None) -> datetime | None:
 def _noted(kind: str, attempt: int, at: float, who: str, message: str) -> dict[str, Any]:
     return {
         "attempt": attempt,
-        "at": moment(at).isoformat(),
+        "at": moment(at).isoformat(timespec="microseconds"),
         "worker" if kind == "WorkerLost" else "by": who,
         "exception": f"djqueue.exceptions.{kind}",
         "message": message,
@@ -180,4 +180,4 @@ def _noted(kind: str, attempt: int, at: float, who: str, message: str) -> dict[s
 
 
 def _request(by: str, reason: str, at: float) -> dict[str, Any]:
-    return {"by": by, "reason": reason, "at": moment(at).isoformat()}
+    return {"by": by, "reason": reason, "at": moment(at).isoformat(timespec="microseconds")}

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from djqueue.encoding import Encoded
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
 from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.worker import RedisWorkerEngine
@@ -62,6 +62,11 @@ class RedisEngine:
         self._local = threading.local()
 
     @property
+    def store(self) -> str:
+        """Name the store: where it is, and the prefix, but neither user nor password."""
+        return f"{address(self.url)} {self.prefix}"
+
+    @property
     def client(self) -> Client:
         """The connection of this thread."""
         try:
@@ -79,7 +84,7 @@ class RedisEngine:
         relaxed: bool = False,
         now: datetime | None = None,
     ) -> list[InsertedJob]:
-        """Store the jobs at once. ``ids`` were reserved; a job that is there already is left as it is."""
+        """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
         if not jobs:
             return []
         client = self.client
@@ -101,15 +106,27 @@ class RedisEngine:
                 answer.append(InsertedJob(id, STATES[state - 49], inserted_at))
         return answer
 
-    def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
-        """Store jobs that differ in their arguments only, all or none."""
+    def insert_many(
+        self,
+        job: NewJob,
+        arguments: Sequence[Encoded],
+        *,
+        ids: Sequence[int] | None = None,
+        now: datetime | None = None,
+    ) -> InsertedMany:
+        """Store jobs that differ in their arguments only, all or none. ``ids`` were reserved together, as for ``insert``."""
         if not arguments:
             return InsertedMany((), "", datetime.min)
         client = self.client
         pack = client.pack
         shared = pack(common(job))[1:], pack((job.queue, job.priority, *times(job)))
         calls = [
-            (clock(now), *shared, pack(list(map(pack, arguments[first : first + _CHUNK]))))
+            (
+                clock(now),
+                *shared,
+                pack(list(map(pack, arguments[first : first + _CHUNK]))),
+                b"" if ids is None else ids[first],
+            )
             for first in range(0, len(arguments), _CHUNK)
         ]
         answers = client.run_all("insert_many", calls)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+_NEEDS = "-- needs:"
 _DIRECTORY = Path(__file__).parent / "lua"
 
 
@@ -19,11 +20,19 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """Return the script in ``lua/<name>.lua``, without its comments."""
-    text = "\n".join(_lines("lib") + _lines(name)).encode()
+    """Return the script in ``lua/<name>.lua``, without its comments.
+
+    Its first line may say what else it needs before it: ``-- needs: waiting crontab``.
+    """
+    first, _, _ = _read(name).partition("\n")
+    needed = first.removeprefix(_NEEDS).split() if first.startswith(_NEEDS) else []
+    text = "\n".join(line for part in ("lib", *needed, name) for line in _lines(part)).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
 def _lines(name: str) -> list[str]:
-    lines = (_DIRECTORY / f"{name}.lua").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.strip() and not line.lstrip().startswith("--")]
+    return [line for line in _read(name).splitlines() if line.strip() and not line.lstrip().startswith("--")]
+
+
+def _read(name: str) -> str:
+    return (_DIRECTORY / f"{name}.lua").read_text(encoding="utf-8")

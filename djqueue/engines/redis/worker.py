@@ -13,6 +13,7 @@ from uuid import UUID
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_columns
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
@@ -26,6 +27,7 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
+from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
@@ -55,6 +57,10 @@ class RedisWorkerEngine:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._client.close()
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
+        return inspect(self._client)
 
     def fetch(
         self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
@@ -210,7 +216,7 @@ class RedisWorkerEngine:
             if cursor == b"0" or sum(total) >= limit:
                 break
         requeued, discarded, cancelled = total
-        return Rescued(requeued, discarded, sorted(queues), cancelled)
+        return Rescued(requeued, discarded, sorted(queues), cancelled) if sum(total) else Rescued()
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None

@@ -99,7 +99,7 @@ for number = 1, count do
         end
     end
 end
-flush()
+flush(at)
 if soon then
     wake('!stage')
 end

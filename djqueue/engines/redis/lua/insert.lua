@@ -1,18 +1,20 @@
 -- Store jobs.
 -- ARGV: now (empty: the server's clock); the jobs, a flat msgpack array of nine for each: what all jobs like it have in common
 -- (packed: queue to meta), arguments (packed), queue, priority, scheduled_at, delay, expires_at, max_age, unique key (false: none);
--- ids, a msgpack array (empty: the next ones); ids given have been reserved, and a job that is there already is left as it is.
+-- ids, a msgpack array (empty: the next ones); ids given have been reserved, and a job that is there already is left as it is, or as
+-- it was taken. Its place in the order is where it comes in, for its id may be old: the transaction that it waited for may have lasted.
 -- Returns: the time taken for now, the first id, and a digit for each job: its state.
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
 local ids = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3])
 local count = #jobs / 9
-local first = ids and ids[1] or next_places(count)
+local order = next_places(count)
+local first = ids and ids[1] or order
 local states, queues, soon = {}, {}, false
 local there = {}
 if ids then
     for number, id in ipairs(ids) do
-        there[number] = call('EXISTS', P .. 'job:' .. text_of(id)) == 1
+        there[number] = is_marked(id)
     end
 end
 for number = 1, count do
@@ -38,11 +40,11 @@ for number = 1, count do
             soon = soon or due_at - at <= SOON
         else
             states[number] = AVAILABLE
-            make_ready(text, queue, (100 - jobs[place + 4]) * LEVEL + id)
+            make_ready(text, queue, (100 - jobs[place + 4]) * LEVEL + order + number - 1)
         end
     end
 end
-flush()
+flush(at)
 if ids then
     for number, id in ipairs(ids) do
         if not there[number] then

@@ -9,7 +9,10 @@
 -- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
--- ids:<block>   bitmap: which ids exist, 2^15 to a block. seq: the last id, and the last place in the order.
+-- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
+--               blocks that there are. seq: the last id, and the last place in the order.
+-- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
+--               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
 --
 -- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
@@ -21,6 +24,7 @@ end
 local P = KEYS[1]
 local call, pack = redis.call, cmsgpack.pack
 local LEVEL = 17592186044416 -- 2^44
+local HEAD_BYTES = 2047 -- of a payload: a queue, a task and a key of the longest names, and more
 local SOON = 1500000 -- whoever makes a job wait no longer than this wakes the stager
 local SCHEDULED, AVAILABLE, EXECUTING, RETRYABLE, SUSPENDED, COMPLETED, DISCARDED, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
 
@@ -130,12 +134,22 @@ end
 local function mark_id(id, bit)
     local block = math.floor(id / 32768)
     call('SETBIT', P .. 'ids:' .. text_of(block), id - block * 32768, bit)
+    if bit == 1 then
+        call('ZADD', P .. 'blocks', block, text_of(block))
+    end
+end
+
+local function is_marked(id)
+    -- Whether a job of this id exists, or was taken out of the store to run at most once.
+    local block = math.floor(id / 32768)
+    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
 local function mark_ids(first, last)
     while first <= last do
         local block = math.floor(first / 32768)
         local key = P .. 'ids:' .. text_of(block)
+        call('ZADD', P .. 'blocks', block, text_of(block))
         local from, to = first - block * 32768, math.min(last - block * 32768, 32767)
         while from <= to do
             if from % 8 == 0 and to - from >= 7 then
@@ -151,9 +165,15 @@ local function mark_ids(first, last)
     end
 end
 
+local function is_marked(id)
+    -- Whether a job of this id was ever stored, and not deleted.
+    local block = math.floor(id / 32768)
+    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
+end
+
 -- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
 -- a server without memory does not refuse, and what follows a write is not refused either: outcomes are stored, all or none.
-local released, sets, finished, due, ready, last, waiting = {}, {}, {}, {}, {}, {}, {}
+local released, sets, finished, due, ready, last, waiting, freed, holders, held = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local function keep_run(id, run)
     sets[#sets + 1] = P .. 'run:' .. id
@@ -185,11 +205,19 @@ local function make_wait(id, queue, state, at)
     count_waiting(state, queue, 1)
 end
 
+local function free_key(id, key)
+    -- Give back the unique key of a job that lives no longer; key: false for one that is still to be read.
+    freed[#freed + 1] = {id, key}
+end
+
 local function finish(id, run, flags)
     -- flags: those of the job or of its claim.
     keep_run(id, run)
     finished[#finished + 1] = run[FINISHED_AT]
     finished[#finished + 1] = id
+    if has(flags, HAS_KEY) then
+        free_key(id, false)
+    end
 end
 
 local function note_cancel(run, at)
@@ -202,7 +230,91 @@ local function next_places(count)
     return call('INCRBY', P .. 'seq', count) - count + 1
 end
 
-local function flush()
+local function holder_of(key)
+    -- Who holds a unique key: the live job, the job that holds it beyond its life, until when; empty: nobody, for as long as it is kept.
+    local holder = holders[key]
+    if not holder then
+        local text = call('GET', P .. 'unique:' .. key) or '||'
+        holder = {text:match('^(%d*)|(%d*)|(%d*)$')}
+        holders[key] = holder
+    end
+    return holder
+end
+
+local function hold(key, live, beyond, ends_at)
+    holders[key] = {live, beyond, ends_at}
+    held[key] = true
+end
+
+local function head_of(id)
+    -- The head of a payload, whose arguments may be large; nil if it is gone.
+    local text = call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES)
+    if text ~= '' then
+        return head(text)
+    end
+end
+
+local function begin_follow_up(id, at)
+    local _, _, scheduled_at, _, queue, priority = head_of(id)
+    if not queue then
+        return
+    end
+    local run = new_run(AVAILABLE)
+    count_waiting(SUSPENDED, queue, -1)
+    if scheduled_at and scheduled_at > at then
+        run[STATE] = SCHEDULED
+        put(run, READY_AT, 0)
+        make_wait(id, queue, SCHEDULED, scheduled_at)
+        if scheduled_at - at <= SOON then
+            wake('!stage')
+        end
+    else
+        put(run, READY_AT, at)
+        make_ready_last(id, queue, (100 - priority) * LEVEL)
+    end
+    keep_run(id, run)
+end
+
+local function release_keys(at)
+    -- Give back the keys of jobs that live no longer, and let the follow-ups begin that waited for them.
+    local ends = {}
+    for _, one in ipairs(freed) do
+        ends[one[1]] = true
+    end
+    for _, one in ipairs(freed) do
+        local id, key = one[1], one[2] or select(8, head_of(one[1]))
+        if key then
+            local holder, follow_up = holder_of(key), holder_of(key .. ':next')[1]
+            if follow_up ~= '' and (follow_up == id or holder[1] == id) then
+                hold(key .. ':next', '', '', '')
+            end
+            if holder[1] == id then
+                local begins = follow_up ~= '' and not ends[follow_up]
+                hold(key, begins and follow_up or '', holder[2], holder[3])
+                if begins then
+                    begin_follow_up(follow_up, at)
+                end
+            end
+        end
+    end
+end
+
+local function flush(at)
+    -- at: the time taken for now. What is collected afterwards is for another flush.
+    if #freed > 0 then
+        release_keys(at)
+    end
+    local over = {}
+    for key in pairs(held) do
+        local holder = holders[key]
+        if holder[1] == '' and holder[2] == '' then
+            over[#over + 1] = P .. 'unique:' .. key
+        else
+            sets[#sets + 1] = P .. 'unique:' .. key
+            sets[#sets + 1] = table.concat(holder, '|')
+        end
+    end
+    each_part(over, 7000, function(...) call('DEL', ...) end)
     each_part(released, 7000, function(...) call('HDEL', P .. 'executing', ...) end)
     each_part(sets, 7000, function(...) call('MSET', ...) end)
     each_part(finished, 7000, function(...) call('ZADD', P .. 'finished', ...) end)
@@ -222,4 +334,5 @@ local function flush()
             call('HDEL', P .. 'waiting', field)
         end
     end
+    released, sets, finished, due, ready, last, waiting, freed, held = {}, {}, {}, {}, {}, {}, {}, {}, {}
 end

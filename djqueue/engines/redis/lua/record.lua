@@ -45,4 +45,4 @@ for place = 1, #jobs, 14 do
         mark_id(tonumber(id), 1)
     end
 end
-flush()
+flush(at)

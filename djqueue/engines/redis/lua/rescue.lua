@@ -66,5 +66,5 @@ for number, entry in ipairs(lost) do
         end
     end
 end
-flush()
+flush(at)
 return {page[1], requeued, discarded, cancelled, names}

@@ -28,7 +28,7 @@ if #found > 0 then
         end
     end
     call('ZREM', P .. 'due', unpack(found))
-    flush()
+    flush(at)
 end
 local next_one = call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
-return {#found, next_one and tonumber(next_one) - at, names}
+return {#found, next_one and tonumber(next_one) - at or false, names}

@@ -1,6 +1,6 @@
 -- Take up to a number of available jobs of one queue out of the store, for a queue whose jobs run at most once.
 -- ARGV: queue, limit, worker, now (empty: the server's clock). Returns: as fetch.lua, which see.
--- From here on the job is nowhere, until record.lua writes its history: a worker that dies meanwhile takes it along, and nobody can
+-- From here on the job is nowhere but in ids, by which a second push of it is known (insert.lua), until record.lua writes its history: a worker that dies meanwhile takes it along, and nobody can
 -- run it again. Its unique key is given up.
 local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
@@ -18,9 +18,14 @@ for place = 1, #found, 2 do
     runs_at[#runs_at + 1] = P .. 'run:' .. id
 end
 local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
+local at = moment(ARGV[4])
+for number, id in ipairs(ids) do
+    local key = payloads[number] and select(8, head(payloads[number]))
+    if key then
+        free_key(id, key)
+    end
+end
 call('DEL', unpack(jobs_at))
 call('DEL', unpack(runs_at))
-for _, id in ipairs(ids) do
-    mark_id(tonumber(id), 0)
-end
-return {moment(ARGV[4]), ids, payloads, runs}
+flush(at)
+return {at, ids, payloads, runs}
