@@ -126,7 +126,7 @@ def stores() -> list[Store]:
         if has_tables(backend):
             tables.append(backend)
         else:
-            others.setdefault(getattr(backend.engine, "store", backend.alias), []).append(backend)
+            others.setdefault(backend.engine.store, []).append(backend)
     found: list[Store] = [Rows(sharing) for sharing in others.values()]
     if tables or not found:
         # Not before it is needed: it imports psycopg.
