@@ -62,8 +62,8 @@ class RowChangeList(StoreChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.result_list = self.queryset
-        self.result_count = len(self.queryset)
-        self.full_result_count = len(store_of(request).rows(self.model))
+        # Were the two different, Django would show a link to all rows, which would lead to another store.
+        self.result_count = self.full_result_count = len(self.queryset)
         self.show_full_result_count = self.show_admin_actions = True
         self.can_show_all, self.multi_page = True, False
         self.paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
@@ -136,11 +136,10 @@ class JobRowList(JobList):
                 self.notice = gettext("Looking through all jobs takes too long; shown is what the newest of them hold.")
         count = self._count(store, self.queryset.jobs) if self.newest_url or self.older_url else len(jobs)
         self.is_uncounted = count is None
-        self.result_count = len(jobs) if count is None else count
+        self.result_count = self.full_result_count = len(jobs) if count is None else count
         self.count_words = (
             gettext("%(count)s shown") if count is None else ngettext("%(count)s job", "%(count)s jobs", count)
         ) % {"count": f"{self.result_count:,}"}
-        self.full_result_count = None if self.has_active_filters_or_query else self.result_count
         self.paginator = self.model_admin.get_paginator(request, jobs, self.list_per_page)
         self.show(request, jobs)
 

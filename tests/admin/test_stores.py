@@ -255,7 +255,7 @@ class TestQueuesAndWorkers:
             r"web-3:1 alive web-3 17 (default:2, ended|ended, default:2) 4 – just now",
             text(viewer.get(WORKERS, {"backend": "other"})),
         )
-        assert "0 results" in text(viewer.get(WORKERS, {"backend": "other", "q": "nobody"}))
+        assert "0 workers" in text(viewer.get(WORKERS, {"backend": "other", "q": "nobody"}))
 
         html = viewer.get(f"{WORKERS}other_2F{behind.me}/change/").content.decode()
         assert f'href="{LIVE}?backend=other&amp;q={behind.me}&amp;state=executing"' in html
