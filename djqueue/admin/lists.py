@@ -8,14 +8,15 @@ newest. The list of the tables, which can do that, is in ``changelist.py``.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest
+from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
-from djqueue.admin.filters import job_id, search
+from djqueue.admin.filters import Filter, job_id, search
 from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
 from djqueue.models import AbstractJob, Job, Worker
@@ -66,7 +67,7 @@ class RowChangeList(StoreChangeList):
         self.result_count = self.full_result_count = len(self.queryset)
         self.show_full_result_count = self.show_admin_actions = True
         self.can_show_all, self.multi_page = True, False
-        self.paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        self.paginator = Paginator(self.queryset, self.list_per_page)
 
 
 class JobList(StoreChangeList):
@@ -133,14 +134,14 @@ class JobRowList(JobList):
         if page.before is not None:
             self.older_url = self.get_query_string({"after": str(page.before)})
             if len(jobs) < self.list_per_page:
-                self.notice = gettext("Looking through all jobs takes too long; shown is what the newest of them hold.")
+                self.notice = gettext("Looking through all jobs takes too long; shown is what was found so far.")
         count = self._count(store, self.queryset.jobs) if self.newest_url or self.older_url else len(jobs)
         self.is_uncounted = count is None
         self.result_count = self.full_result_count = len(jobs) if count is None else count
         self.count_words = (
             gettext("%(count)s shown") if count is None else ngettext("%(count)s job", "%(count)s jobs", count)
         ) % {"count": f"{self.result_count:,}"}
-        self.paginator = self.model_admin.get_paginator(request, jobs, self.list_per_page)
+        self.paginator = Paginator(jobs, self.list_per_page)
         self.show(request, jobs)
 
     def _count(self, store: Store, jobs: JobFilter) -> int | None:
@@ -155,13 +156,13 @@ class JobRowList(JobList):
             for state in jobs.states
         )
 
-    def url_for_result(self, result: AbstractJob) -> str:
+    def url_for_result(self, result: Any) -> str:
         return page_url(self.model_admin.admin_site, type(result), result.pk)
 
     def _jobs(self) -> JobFilter:
         jobs = JobFilter(states=LIVE_STATES if self.model is Job else FINAL_STATES)
         for spec in self.filter_specs:
-            jobs = spec.narrow(jobs)
+            jobs = cast("Filter", spec).narrow(jobs)
         return search(jobs, self.query)
 
 
