@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.vitals import Health, SnapshotHolder
+from djqueue.vitals import Health, Inspection, SnapshotHolder
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
@@ -40,10 +40,7 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         *_workers(health),
         *_leader(health),
         _stage(health),
-        *_holders(health),
-        _dead_rows(health),
-        _sizes(health),
-        _notifications(health),
+        *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
     ]
 
 
@@ -146,6 +143,20 @@ def _stage(health: Health) -> Finding:
         f"One has been due for {span(overdue)} and was not made available.",
         "Look at the stager of the leader: its log says what it cannot do.",
     )
+
+
+def _server(server: Inspection, history: int) -> list[Finding]:
+    about = "; ".join(f"{name}: {value}" for name, value in server.about.items())
+    findings = [
+        Finding("server", True, f"{server.server}{f' ({about})' if about else ''}."),
+        Finding("history", True, f"Finished jobs that are kept: {history:,}."),
+    ]
+    findings += [Finding("server", False, one.text, one.hint, one.is_fatal) for one in server.concerns]
+    return findings
+
+
+def _tables(health: Health) -> list[Finding]:
+    return [*_holders(health), _dead_rows(health), _sizes(health), _notifications(health)]
 
 
 def _holders(health: Health) -> list[Finding]:

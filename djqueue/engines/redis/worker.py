@@ -13,6 +13,7 @@ from uuid import UUID
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_columns
 from djqueue.exceptions import EngineRefused
@@ -39,7 +40,7 @@ _CHUNK_BYTES = 4_000_000
 _STAGED_AT_ONCE = 500
 
 
-class RedisWorkerEngine:
+class RedisWorkerEngine(Pruning):
     """The verbs of workers and maintenance on one connection of their own."""
 
     skipping: Collection[str] = ()
