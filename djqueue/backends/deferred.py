@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -124,7 +125,13 @@ class Deferred:
     def _tell(self, push: Push, error: Exception) -> None:
         job = push.jobs[0]
         several = {"count": len(push.ids), "last_job": push.ids[-1]} if len(push.ids) > 1 else {}
-        about = {"job": push.ids[0], **several, "task": job.task, "queue": job.queue, "error": str(error)}
+        about: dict[str, Any] = {
+            "job": push.ids[0],
+            **several,
+            "task": job.task,
+            "queue": job.queue,
+            "error": str(error),
+        }
         if self._outbox is not None:
             telemetry.emit("djqueue.outbox.waiting", logging.WARNING, **about)
         else:
