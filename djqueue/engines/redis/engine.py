@@ -28,7 +28,7 @@ from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.steering import Steering
-from djqueue.engines.redis.unique import insert_unique
+from djqueue.engines.redis.unique import holders, insert_unique
 from djqueue.engines.redis.walks import Walks
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
@@ -146,6 +146,12 @@ class RedisEngine(Steering, Walks):
         at, first_id, state = answers[0]
         # Nobody else stores a job in between, so their ids follow one another.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
+
+    def holders(
+        self, keys: Sequence[str], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> dict[str, InsertedJob]:
+        """Return the jobs that hold these unique keys now, by key; a key that nobody holds is not among them."""
+        return holders(self.client, keys, rule, now)
 
     def reserve(self, count: int) -> range:
         """Reserve ids for jobs that are stored later, if at all."""

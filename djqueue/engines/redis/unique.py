@@ -17,20 +17,25 @@ CHUNK = 500
 """So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
 
 
+def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime | None) -> dict[str, InsertedJob]:
+    """Return the jobs that hold these keys now, those of which nobody holds any left out; nothing is stored."""
+    found: dict[str, InsertedJob] = {}
+    how = client.pack(_columns(rule))
+    for first in range(0, len(keys), CHUNK):
+        some = keys[first : first + CHUNK]
+        for key, holder in zip(some, client.run("holders", clock(now), client.pack(list(some)), how), strict=True):
+            if holder:
+                id, state, inserted_at = holder
+                found[key] = InsertedJob(int(id), STATES[state - 1], moment(inserted_at), True)
+    return found
+
+
 def insert_unique(
     client: Client, jobs: Sequence[NewJob], rule: UniqueRule, ids: Sequence[int] | None, now: datetime | None
 ) -> list[InsertedJob]:
     """Store jobs, or say which job stands for each of them."""
     pack = client.pack
-    how = pack(
-        (
-            rule.window is not None and rule.window // MICROSECOND,
-            rule.holds_completed,
-            rule.replace,
-            rule.reschedule,
-            rule.follow_up,
-        )
-    )
+    how = pack(_columns(rule))
     calls = [
         (
             clock(now),
@@ -48,3 +53,9 @@ def insert_unique(
             for id, state, inserted_at, is_duplicate in zip(rows, rows, rows, rows, strict=True)
         ]
     return answer
+
+
+def _columns(rule: UniqueRule) -> tuple[object, ...]:
+    """A rule as the scripts take it."""
+    window = rule.window is not None and rule.window // MICROSECOND
+    return window, rule.holds_completed, rule.replace, rule.reschedule, rule.follow_up

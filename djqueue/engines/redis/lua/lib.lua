@@ -161,6 +161,15 @@ local function is_marked(id)
     return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
+local function pass(ids)
+    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
+    -- emptied meanwhile, would hand them out again.
+    local highest = math.max(unpack(ids))
+    if tonumber(call('GET', P .. 'seq')) < highest then
+        call('SET', P .. 'seq', text_of(highest))
+    end
+end
+
 local function mark_ids(first, last)
     while first <= last do
         local block = math.floor(first / 32768)
