@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +38,6 @@ class SeenQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
-
-    queues: Sequence[SeenQueue] = ()
-    workers: Sequence[SeenWorker] = ()
-    leader_seconds: float | None = None
-    """For how long the present leader has led; None: nobody leads."""
-    loops: Mapping[str, float] = field(default_factory=dict)
-    """Seconds since each of the leader's loops did its work."""
-    overdue_seconds: float | None = None
-    """For how long the oldest job that waits for the stager has been due; None: there is none."""
-    holders: Sequence[SnapshotHolder] = ()
-    dead_rows: int | None = None
-    live_rows: int | None = None
-    vacuumed_seconds: float | None = None
-    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
-    is_autovacuum_on: bool = True
-    table_bytes: int | None = None
-    fetch_index_bytes: int | None = None
-    history_rows: int | None = None
-    """An estimate."""
-    history_bytes: int | None = None
-    notification_usage: float | None = None
-    """Share of the notification queue that is full, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
     """Something about a server that endangers jobs."""
 
@@ -81,6 +55,35 @@ class Inspection:
 
     server: str
     """Which program, in which version."""
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
     """What an operator would ask next."""
     concerns: Sequence[Concern] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
+
+    queues: Sequence[SeenQueue] = ()
+    workers: Sequence[SeenWorker] = ()
+    leader_seconds: float | None = None
+    """For how long the present leader has led; None: nobody leads."""
+    loops: Mapping[str, float] = field(default_factory=dict)
+    """Seconds since each of the leader's loops did its work."""
+    overdue_seconds: float | None = None
+    """For how long the oldest job that waits for the stager has been due; None: there is none."""
+    history_rows: int | None = None
+    """How many finished jobs are kept: of a database, an estimate."""
+    server: Inspection | None = None
+    """What the server says of itself, where the store is one of its own. None: it is a database, and what follows tells."""
+    holders: Sequence[SnapshotHolder] = ()
+    dead_rows: int | None = None
+    live_rows: int | None = None
+    vacuumed_seconds: float | None = None
+    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
+    is_autovacuum_on: bool = True
+    table_bytes: int | None = None
+    fetch_index_bytes: int | None = None
+    history_bytes: int | None = None
+    notification_usage: float | None = None
+    """Share of the notification queue that is full, 0 to 1."""

@@ -88,7 +88,11 @@ def tasks(default: str) -> dict[str, object]:
     redis = {
         "BACKEND": "djqueue.backends.RedisBackend",
         "QUEUES": [],
-        "OPTIONS": {**options, "url": os.environ["REDIS_URL"]},
+        "OPTIONS": {
+            **options,
+            "url": os.environ["REDIS_URL"],
+            "outbox": os.environ.get("DJQUEUE_OUTBOX", "0") == "1",
+        },
     }
     return {"default": {"postgres": postgres, "redis": redis}[default]}
 

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from djqueue import models
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
 from djqueue.records import WorkerInfo
@@ -52,6 +53,16 @@ def _redis_engine(url: str) -> Iterator[Engine]:
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine in turn: what a test of the seam says must be true of all of them."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def empty(engine: Engine) -> Callable[[], None]:
+    """Removes all jobs and what was decided about queues, in the middle of a test."""
+    if isinstance(engine, PostgresEngine):
+        return lambda: (
+            [model.objects.all().delete() for model in (models.Job, models.FinishedJob, models.Queue)] and None
+        )
+    return lambda: stores.empty(engine.url)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, appli
 from djqueue.engines.postgres.place import Place
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.steering import clean
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
+from djqueue.engines.steered import clean
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,

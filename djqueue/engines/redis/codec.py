@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -26,8 +26,10 @@ STATES = (
 )
 """A state is stored as its place here, from 1."""
 NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
+LEVEL = 2**44
+"""How far the scores of two priorities are apart."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 _RUN_LENGTH = 17
 _UNTOUCHED: tuple[Any, ...] = (None, 0, 0, *[False] * (_RUN_LENGTH - 3))
 """The run of a job that nothing has happened to."""
@@ -39,7 +41,7 @@ def micros(at: datetime) -> int:
     """Return a time as it is stored. One without a zone is meant in that of this process."""
     if at.tzinfo is None:
         at = at.astimezone(UTC)
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - _EPOCH) // MICROSECOND
 
 
 def moment(at: float) -> datetime:
@@ -57,14 +59,29 @@ def common(job: NewJob) -> tuple[Any, ...]:
     return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
 
 
+def is_plain(job: NewJob) -> bool:
+    """Say whether a job has no times of its own and no unique key."""
+    return job.scheduled_at is job.delay is job.expires_at is job.max_age is job.unique_key is None
+
+
 def times(job: NewJob) -> tuple[Any, ...]:
     """Return when a job is due and ends, as the scripts that store it take it; False for none."""
     return (
         job.scheduled_at is not None and micros(job.scheduled_at),
-        job.delay is not None and job.delay // _MICROSECOND,
+        job.delay is not None and job.delay // MICROSECOND,
         job.expires_at is not None and micros(job.expires_at),
-        job.max_age is not None and job.max_age // _MICROSECOND,
+        job.max_age is not None and job.max_age // MICROSECOND,
     )
+
+
+def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
+    """Return jobs as ``insert.lua`` takes them: nine values for each."""
+    flat: list[Any] = []
+    for job in jobs:
+        flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
+        flat += times(job)
+        flat.append(job.unique_key is not None and job.unique_key)
+    return flat
 
 
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:

@@ -6,13 +6,17 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
-from djqueue.engines.redis.codec import STATES, clock, common, moment, read_job, times, unpack
+from djqueue.engines.redis.codec import LEVEL, STATES, clock, columns, common, is_plain, moment, read_job, times, unpack
+from djqueue.engines.redis.cron import RedisCron
+from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.steering import Steering
+from djqueue.engines.redis.unique import holders, insert_unique
+from djqueue.engines.redis.walks import Walks
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
@@ -28,6 +32,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health
 
 _CHUNK = 1000
 """So many jobs are stored by one run of a script: a few milliseconds, in which the server does nothing else."""
@@ -44,7 +49,7 @@ _COUNTED = (
 )
 
 
-class RedisEngine:
+class RedisEngine(Steering, Walks):
     """Jobs on the server of one url, under keys of one prefix."""
 
     is_transactional = False
@@ -88,16 +93,18 @@ class RedisEngine:
         if not jobs:
             return []
         client = self.client
+        if any(job.unique_key is not None for job in jobs):
+            return insert_unique(client, jobs, rule, ids, now)
         pack = client.pack
+        if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+            [job] = jobs
+            score = (100 - job.priority) * LEVEL
+            at, id = client.run("insert_one", job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], score)
+            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         calls = []
         for first in range(0, len(jobs), _CHUNK):
-            flat: list[Any] = []
-            for job in jobs[first : first + _CHUNK]:
-                flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
-                flat += times(job)
-                flat.append(job.unique_key is not None and job.unique_key)
-            given = b"" if ids is None else pack(ids[first : first + _CHUNK])
-            calls.append((clock(now), pack(flat), given))
+            given = b"" if ids is None else pack(list(ids[first : first + _CHUNK]))
+            calls.append((clock(now), pack(columns(jobs[first : first + _CHUNK], pack)), given))
         answer = []
         for number, (at, first_id, states) in enumerate(client.run_all("insert", calls)):
             inserted_at = moment(at)
@@ -124,7 +131,7 @@ class RedisEngine:
             (
                 clock(now),
                 *shared,
-                pack(list(map(pack, arguments[first : first + _CHUNK]))),
+                pack(client.pack_each(arguments[first : first + _CHUNK])),
                 b"" if ids is None else ids[first],
             )
             for first in range(0, len(arguments), _CHUNK)
@@ -134,10 +141,16 @@ class RedisEngine:
         # Nobody else stores a job in between, so their ids follow one another.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
 
-    def reserve(self, count: int) -> list[int]:
+    def holders(
+        self, keys: Sequence[str], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> dict[str, InsertedJob]:
+        """Return the jobs that hold these unique keys now, by key; a key that nobody holds is not among them."""
+        return holders(self.client, keys, rule, now)
+
+    def reserve(self, count: int) -> range:
         """Reserve ids for jobs that are stored later, if at all."""
         first = self.client.run("reserve", count)
-        return list(range(first, first + count))
+        return range(first, first + count)
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
@@ -145,6 +158,11 @@ class RedisEngine:
             return None
         payload, *rest = self.client.run("get", job_id)
         return None if payload is None else read_job(job_id, payload, *rest)
+
+    def now(self) -> datetime:
+        """Return the time by the server's clock."""
+        seconds, rest = self.client.command("TIME")
+        return moment(int(seconds) * 1_000_000 + int(rest))
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""
@@ -175,6 +193,10 @@ class RedisEngine:
             )
         return sorted(found, key=lambda worker: (worker.name, worker.id))
 
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.client)
+
     def transaction(self) -> AbstractContextManager[object]:
         """Refuse: nothing here can commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
@@ -182,6 +204,15 @@ class RedisEngine:
     def ack_here(self, ack: Ack) -> bool:
         """Refuse: nothing here can commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
+
+    @property
+    def cron(self) -> RedisCron:
+        """The crontab, on the connection of this thread."""
+        return RedisCron(self.client)
+
+    def open_cron(self) -> RedisCron:
+        """Open the crontab for a scheduler: on a connection of its own."""
+        return RedisCron(self._open("djqueue:cron"))
 
     def open_listener(self) -> RedisListener:
         """Open a listener; it connects at its first mark."""

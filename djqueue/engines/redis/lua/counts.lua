@@ -1,7 +1,6 @@
 -- Count live jobs by queue and state.
 -- Returns: for each queue with jobs, a flat list of queue, available, executing, scheduled, retryable, suspended, and how many
 -- microseconds the oldest available job has waited (false: there is none).
--- The oldest of a queue is the first of one of its priorities; they are visited one after the other, 201 at the most.
 local now = clock()
 local counts, order = {}, {}
 local function add(queue, place, number)
@@ -10,19 +9,6 @@ local function add(queue, place, number)
         order[#order + 1] = queue
     end
     counts[queue][place] = counts[queue][place] + number
-end
-local function oldest(queue)
-    local key, from, first = P .. 'ready:' .. queue, '-inf', nil
-    while true do
-        local found = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-        if #found == 0 then
-            return first and math.max(0, now - first)
-        end
-        local score = tonumber(found[2])
-        local since = ready_at_of(found[1])
-        first = first and since and math.min(first, since) or first or since
-        from = text_of(score - score % LEVEL + LEVEL)
-    end
 end
 for _, queue in ipairs(call('SMEMBERS', P .. 'queues')) do
     local available = call('ZCARD', P .. 'ready:' .. queue)
@@ -42,6 +28,6 @@ end
 local answer = {}
 for _, queue in ipairs(order) do
     local row = counts[queue]
-    answer[#answer + 1] = {queue, row[1], row[2], row[3], row[4], row[5], row[1] > 0 and oldest(queue)}
+    answer[#answer + 1] = {queue, row[1], row[2], row[3], row[4], row[5], row[1] > 0 and oldest_wait(queue, now)}
 end
 return answer

@@ -1,9 +1,11 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Add an entry to the crontab, unless its name is taken.
 -- ARGV: now, name, definition and code as JSON (code '': there is none), rule (what plans it, as one text), '1' if it is @reboot,
 -- who. Returns: its id; nil when the name is taken.
 local at = text_of(moment(ARGV[1]))
-if call('HEXISTS', P .. 'cron', ARGV[2]) == 1 then return false end
+if call('HEXISTS', P .. 'cron', ARGV[2]) == 1 then
+    return false
+end
 local id = text_of(call('INCR', P .. 'cron:ids'))
 call('HSET', P .. 'cron', ARGV[2], id)
 call('HSET', entry_key(id),

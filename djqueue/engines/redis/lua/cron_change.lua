@@ -1,4 +1,4 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Change an entry, if nobody else did since it was read.
 -- ARGV: now, id, revision as read, definition, code, rule and '1' if it is @reboot as in cron_add.lua, '1' if it is to be paused,
 -- why, '1' if it is to be disabled, who. Returns: the new revision; nil when somebody else was faster.
@@ -7,10 +7,14 @@
 local id, is_paused, is_disabled, who = ARGV[2], ARGV[8] == '1', ARGV[10] == '1', ARGV[11]
 local at = text_of(moment(ARGV[1]))
 local entry = read_entry(id)
-if entry.revision ~= ARGV[3] then return false end
+if entry.revision ~= ARGV[3] then
+    return false
+end
 local is_replanned = entry.rule ~= ARGV[6] or (entry.paused_at ~= '' and not is_paused)
     or (entry.disabled_at ~= '' and not is_disabled)
-local function since(before, is_so) return is_so and (before ~= '' and before or at) or '' end
+local function since(before, is_so)
+    return is_so and (before ~= '' and before or at) or ''
+end
 local revision = text_of(tonumber(entry.revision) + 1)
 call('HSET', entry_key(id),
     'definition', ARGV[4], 'code', ARGV[5], 'rule', ARGV[6], 'is_reboot', ARGV[7],

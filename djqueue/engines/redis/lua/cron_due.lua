@@ -1,4 +1,4 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Read the entries that are due or not planned yet.
 -- ARGV: now, how many at most. Returns: now, when the next one is due (nil: there is none), and per entry its id and its hash.
 local at = moment(ARGV[1])

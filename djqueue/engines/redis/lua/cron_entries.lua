@@ -1,4 +1,4 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Read entries of the crontab.
 -- ARGV: names. Returns: per name that there is, the entry's id and its hash.
 local answer = {}

@@ -1,4 +1,4 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Write down when an entry is next due, if nothing happened to it since it was read.
 -- ARGV: now, id, revision and next time as read, the next time ('': never again, the entry is finished). Returns: nothing.
 local id = ARGV[2]

@@ -1,4 +1,4 @@
--- needs: crontab
+-- needs: waiting insertion crontab
 -- Delete old ticks.
 -- ARGV: now, age in microseconds, how many to look at. Returns: how many were looked at, and how many went: those of an entry that
 -- was removed are gone already.
@@ -10,5 +10,7 @@ for _, member in ipairs(old) do
     local id, tick = member:match('^(%d+):(%d+)$')
     gone = gone + call('ZREMRANGEBYSCORE', P .. 'cron:ticks:' .. id, tick, tick)
 end
-if #old > 0 then call('ZREM', P .. 'cron:ticks', unpack(old)) end
+if #old > 0 then
+    call('ZREM', P .. 'cron:ticks', unpack(old))
+end
 return {#old, gone}

@@ -1,8 +1,8 @@
--- needs: crontab insertion ending
+-- needs: waiting insertion crontab
 -- Act upon one nominal time of an entry, once: insert its job, write the tick and move the entry on.
--- ARGV: now, id, revision, next and last nominal time as read, the nominal time, the next one ('': this was the last time; @reboot
--- has none either), why there is no job ('': there is one), the first that was missed, what to do about an overlap, the number of
--- runs that end it, who cancels and why as JSON; then the job as insert.lua takes it.
+-- ARGV: now, id, revision, next and last nominal time as read, the nominal time, the next one (empty: this was the last time; @reboot
+-- has none either), why there is no job (empty: there is one), the first that was missed, what to do about an overlap, the number of
+-- runs that ends it (empty: without end), who cancels and why, the job: a msgpack array of nine, see insert.lua.
 -- Returns: outcome, reason, id of the job ('': none).
 -- Stale when the entry is not as it was read: of two schedulers the second sees that next_at has moved. last_nominal_at alone would
 -- be enough, and it stays when ticks are pruned.
@@ -17,13 +17,18 @@ local job = ''
 if reason == '' and overlap ~= 'allow' then
     local living = living_jobs(id)
     if #living > 0 then
-        if overlap == 'queue' then return {'held', '', ''} end
-        if overlap == 'skip' then reason = 'overlap' end
-        if overlap == 'cancel_running' then cancel_jobs(living, at, ARGV[12], ARGV[13]) end
+        if overlap == 'queue' then
+            return {'held', '', ''}
+        elseif overlap == 'skip' then
+            reason = 'overlap'
+        elseif overlap == 'cancel_running' then
+            cancel_jobs(living, at, ARGV[12], ARGV[13], '')
+            flush(at)
+        end
     end
 end
-if reason == '' then
-    job, reason = insert_one(at, 14)
+if reason == '' and ARGV[14] ~= '' then
+    job, reason = insert_scheduled(ARGV[14], at)
 end
 local outcome = job ~= '' and 'enqueued' or 'skipped'
 local runs = tonumber(entry.runs) + (job ~= '' and 1 or 0)

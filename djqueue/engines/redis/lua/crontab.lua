@@ -1,4 +1,4 @@
--- What the scripts of the crontab share. An entry is a hash `cron:entry:<id>`; times are microseconds, '' is none.
+-- What the scripts of the crontab share. Needs waiting.lua and insertion.lua. An entry is a hash `cron:entry:<id>`; times are microseconds, '' is none.
 --   cron                 name → id
 --   cron:ids             the last id of an entry or tick
 --   cron:due             active entries by their next time; 0: not planned yet. Never those of @reboot, which have none
@@ -6,11 +6,15 @@
 --   cron:ticks           "entry:tick" of all entries, by when it was written: the way in for pruning
 local RECENT = 100
 
-local function entry_key(id) return P .. 'cron:entry:' .. id end
+local function entry_key(id)
+    return P .. 'cron:entry:' .. id
+end
 
 local function read_entry(id)
     local flat, entry = call('HGETALL', entry_key(id)), {}
-    for i = 1, #flat, 2 do entry[flat[i]] = flat[i + 1] end
+    for place = 1, #flat, 2 do
+        entry[flat[place]] = flat[place + 1]
+    end
     return entry
 end
 
@@ -18,8 +22,8 @@ local function is_active(entry)
     return entry.paused_at == '' and entry.disabled_at == '' and entry.finished_at == ''
 end
 
--- Put an entry where `cron_due.lua` looks for it, or take it away from there.
 local function place_entry(id)
+    -- Put an entry where cron_due.lua looks for it, or take it away from there.
     local entry = read_entry(id)
     if entry.revision and is_active(entry) and entry.is_reboot == '' then
         call('ZADD', P .. 'cron:due', entry.next_at == '' and '0' or entry.next_at, id)
@@ -28,14 +32,30 @@ local function place_entry(id)
     end
 end
 
--- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
 local function living_jobs(id)
+    -- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
     local ids = {}
     for _, line in ipairs(call('ZREVRANGE', P .. 'cron:ticks:' .. id, 0, RECENT - 1)) do
         local job = cmsgpack.unpack(line)[6]
-        if job ~= '' then ids[#ids + 1] = job end
+        if job ~= '' then
+            ids[#ids + 1] = job
+        end
     end
-    return live_ones(ids)
+    local living = {}
+    for _, job in ipairs(look_at(ids)) do
+        if job and job.state < COMPLETED then
+            living[#living + 1] = job
+        end
+    end
+    return living
+end
+
+local function insert_scheduled(text, at)
+    -- Insert a job of an entry. Returns its id ('': none) and why there is none.
+    local place = next_places(1)
+    local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, {false, false, false, false, false})
+    settle(at)
+    return is_duplicate and '' or id, is_duplicate and 'duplicate' or ''
 end
 
 local function write_tick(id, at, nominal, outcome, reason, job, missed_from, by)

@@ -11,6 +11,9 @@ local count = #arguments
 local order = next_places(count)
 local is_given = ARGV[5] ~= ''
 local first = is_given and tonumber(ARGV[5]) or order
+if is_given then
+    pass({first + count - 1})
+end
 if not due_at and delay and delay > 0 then
     due_at = at + delay
 end

@@ -74,6 +74,22 @@ local function ready_at_of(id)
     return at or payload and select(2, head(payload))
 end
 
+local function oldest_wait(queue, now)
+    -- How many microseconds the oldest available job of a queue has waited; nil if there is none. It is the first of one of the
+    -- priorities; they are visited one after the other, 201 at the most.
+    local from, first = '-inf', nil
+    while true do
+        local found = call('ZRANGEBYSCORE', P .. 'ready:' .. queue, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        if #found == 0 then
+            return first and math.max(0, now - first)
+        end
+        local score = tonumber(found[2])
+        local since = ready_at_of(found[1])
+        first = first and since and math.min(first, since) or first or since
+        from = text_of(score - score % LEVEL + LEVEL)
+    end
+end
+
 local function put(run, place, value)
     for gap = #run + 1, place - 1 do
         run[gap] = false
@@ -145,6 +161,15 @@ local function is_marked(id)
     return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
+local function pass(ids)
+    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
+    -- emptied meanwhile, would hand them out again.
+    local highest = math.max(unpack(ids))
+    if tonumber(call('GET', P .. 'seq')) < highest then
+        call('SET', P .. 'seq', text_of(highest))
+    end
+end
+
 local function mark_ids(first, last)
     while first <= last do
         local block = math.floor(first / 32768)
@@ -163,12 +188,6 @@ local function mark_ids(first, last)
         end
         first = (block + 1) * 32768
     end
-end
-
-local function is_marked(id)
-    -- Whether a job of this id was ever stored, and not deleted.
-    local block = math.floor(id / 32768)
-    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
 end
 
 -- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
