@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -44,8 +44,9 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // MICROSECOND
 
 
+@lru_cache(4096)
 def moment(at: float) -> datetime:
-    """Return a stored time."""
+    """Return a stored time. Jobs that were stored or claimed together share theirs."""
     return _EPOCH + timedelta(0, 0, at)
 
 
@@ -124,7 +125,7 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
     )
 
 
-def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None) -> ClaimedJob:
+def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
     """Return a job as fetched."""
     _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
     if run is None:

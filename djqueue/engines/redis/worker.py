@@ -80,9 +80,7 @@ class RedisWorkerEngine(Pruning):
         at, found = self._pop("take", queue, min(limit, _CHUNK), worker, now)
         return [read_taken(at, worker, *job) for job in found]
 
-    def _pop(
-        self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None
-    ) -> tuple[int, list[tuple[bytes, bytes, bytes | None]]]:
+    def _pop(self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None) -> tuple[int, list[Any]]:
         if limit <= 0:
             return 0, []
         # The name of a connection that is still to be opened; see ``disconnect``.
@@ -90,9 +88,8 @@ class RedisWorkerEngine(Pruning):
         answer = self._client.run(verb, queue, limit, str(worker), clock(now))
         if not answer:
             return 0, []
-        at, ids, payloads, runs = answer
-        found = zip(ids, payloads, runs, strict=True)
-        return at, [job for job in found if job[1] is not None] if None in payloads else list(found)
+        at, *found = answer
+        return at, [job for job in zip(*found, strict=True) if job[1] is not None]
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
