@@ -28,8 +28,7 @@ local function is_interrupted_too_often(id, run, attempt)
     if (run[INTERRUPTED] or 0) < 3 then
         return false
     end
-    local max_attempts = run[MAX_ATTEMPTS] or select(7, head(call('GET', P .. 'job:' .. id)))
-    return attempt < max_attempts
+    return attempt < (run[MAX_ATTEMPTS] or select(7, head_of(id)) or 0)
 end
 
 for number = 1, count do
