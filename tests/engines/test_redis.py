@@ -450,6 +450,17 @@ class TestValues:
 
         assert keys(admin) == before
 
+    def test_one_outcome_that_cannot_be_stored_keeps_its_batch_from_being_stored(self, engine):
+        engine.insert([NewJob("t")] * 3)
+        with a_worker(engine) as (worker, me):
+            one, two, three = worker.fetch("default", 3, me)
+            bad = Ack(two.id, two.claim, JobState.RETRYABLE, error='"\ud800"')
+
+            with pytest.raises(EngineRefused):
+                worker.ack([*completed(one), bad, *completed(three)])
+
+            assert worker.ack(completed(one, three)) == {one.id, three.id}
+
     def test_every_priority_has_its_place_and_keeps_its_order(self, engine):
         priorities = [-100, 100, 0, -1, 1, 99, -99]
         ids = {priority: [] for priority in priorities}

@@ -222,7 +222,16 @@ end
 
 -- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
 -- a server without memory does not refuse, and what follows a write is not refused either: outcomes are stored, all or none.
-local released, sets, finished, due, ready, last, waiting, freed, holders, held = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
+local released = {}
+local sets = {}
+local finished = {}
+local due = {}
+local ready = {}
+local last = {}
+local waiting = {}
+local freed = {}
+local holders = {}
+local held = {}
 
 local function keep_run(id, run)
     sets[#sets + 1] = P .. 'run:' .. id
