@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
@@ -125,7 +125,7 @@ class Keyset:
         return tuple(getattr(job, field) for field in self.fields)
 
 
-KEYSETS = {Job: Keyset(("id",)), FinishedJob: Keyset(("finished_at", "id"))}
+KEYSETS: dict[type[Model], Keyset] = {Job: Keyset(("id",)), FinishedJob: Keyset(("finished_at", "id"))}
 
 
 def _bigint(text: str) -> int:

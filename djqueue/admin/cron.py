@@ -92,7 +92,8 @@ class CronEntryForm(_Form):
             super().validate_unique()
             return
         name = self.cleaned_data.get("name")
-        if self.instance.pk is None and name and self.store.engine.cron.entries([name]):
+        is_new: bool = self.instance._state.adding and self.instance.pk is None
+        if is_new and name and self.store.engine.cron.entries([name]):
             self.add_error("name", self.instance.unique_error_message(CronEntry, ("name",)))
 
 

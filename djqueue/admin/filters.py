@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -28,7 +29,13 @@ PARAMETERS = ("state", "queue", "task", "within")
 _WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 
 
-class StateFilter(admin.SimpleListFilter):
+class Filter(admin.SimpleListFilter, ABC):
+    @abstractmethod
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        """Add what was chosen to what an engine is asked for."""
+
+
+class StateFilter(Filter):
     title = _("state")
     parameter_name = "state"
 
@@ -54,7 +61,7 @@ class StateFilter(admin.SimpleListFilter):
         return replace(jobs, states=(JobState(state),))
 
 
-class QueueFilter(admin.SimpleListFilter):
+class QueueFilter(Filter):
     title = _("queue")
     parameter_name = "queue"
 
@@ -68,7 +75,7 @@ class QueueFilter(admin.SimpleListFilter):
         return replace(jobs, queue=self.value() or None)
 
 
-class TaskFilter(admin.SimpleListFilter):
+class TaskFilter(Filter):
     """By the tasks that this process knows: which names the tables hold could only be found by reading them."""
 
     title = _("task")
@@ -87,7 +94,7 @@ class TaskFilter(admin.SimpleListFilter):
         return replace(jobs, task=self.value() or None)
 
 
-class TimeFilter(admin.SimpleListFilter):
+class TimeFilter(Filter):
     parameter_name = "within"
     field: ClassVar[str]
     spans: ClassVar[dict[str, tuple[timedelta, Any]]] = {

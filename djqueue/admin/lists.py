@@ -8,15 +8,16 @@ newest. The list of the tables, which can do that, is in ``changelist.py``.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest
+from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
-from djqueue.admin.filters import job_id, search
-from djqueue.admin.stores import BACKEND, may_view, page_url, store_of
+from djqueue.admin.filters import Filter, job_id, search
+from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
 from djqueue.models import AbstractJob, Job, Worker
 from djqueue.records import JobFilter, Newest
@@ -62,11 +63,11 @@ class RowChangeList(StoreChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         self.result_list = self.queryset
-        self.result_count = len(self.queryset)
-        self.full_result_count = len(store_of(request).rows(self.model))
+        # Were the two different, Django would show a link to all rows, which would lead to another store.
+        self.result_count = self.full_result_count = len(self.queryset)
         self.show_full_result_count = self.show_admin_actions = True
         self.can_show_all, self.multi_page = True, False
-        self.paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        self.paginator = Paginator(self.queryset, self.list_per_page)
 
 
 class JobList(StoreChangeList):
@@ -133,24 +134,35 @@ class JobRowList(JobList):
         if page.before is not None:
             self.older_url = self.get_query_string({"after": str(page.before)})
             if len(jobs) < self.list_per_page:
-                self.notice = gettext("Looking through all jobs takes too long; shown is what the newest of them hold.")
-        self.is_uncounted = bool(self.newest_url or self.older_url)
-        self.result_count = len(jobs)
-        words = {"count": f"{len(jobs):,}"}
+                self.notice = gettext("Looking through all jobs takes too long; shown is what was found so far.")
+        count = self._count(store, self.queryset.jobs) if self.newest_url or self.older_url else len(jobs)
+        self.is_uncounted = count is None
+        self.result_count = self.full_result_count = len(jobs) if count is None else count
         self.count_words = (
-            gettext("%(count)s shown") if self.is_uncounted else ngettext("%(count)s job", "%(count)s jobs", len(jobs))
-        ) % words
-        self.full_result_count = None if self.has_active_filters_or_query else self.result_count
-        self.paginator = self.model_admin.get_paginator(request, jobs, self.list_per_page)
+            gettext("%(count)s shown") if count is None else ngettext("%(count)s job", "%(count)s jobs", count)
+        ) % {"count": f"{self.result_count:,}"}
+        self.paginator = Paginator(jobs, self.list_per_page)
         self.show(request, jobs)
 
-    def url_for_result(self, result: AbstractJob) -> str:
+    def _count(self, store: Store, jobs: JobFilter) -> int | None:
+        """Count what a list finds, if the store counts that anyway; None otherwise."""
+        if self.model is not Job or jobs.task or jobs.task_prefix or jobs.worker or jobs.newer_than:
+            return None
+        counts = (store.counts() or {}).values()
+        return sum(
+            count.states.get(state.value, 0)
+            for count in counts
+            if jobs.queue in (None, count.queue)
+            for state in jobs.states
+        )
+
+    def url_for_result(self, result: Any) -> str:
         return page_url(self.model_admin.admin_site, type(result), result.pk)
 
     def _jobs(self) -> JobFilter:
         jobs = JobFilter(states=LIVE_STATES if self.model is Job else FINAL_STATES)
         for spec in self.filter_specs:
-            jobs = spec.narrow(jobs)
+            jobs = cast("Filter", spec).narrow(jobs)
         return search(jobs, self.query)
 
 

@@ -20,6 +20,7 @@ from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import serves, worker_state
 from djqueue.admin.stores import Store, may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, STATE_LABELS, ago, badge, duration
+from djqueue.maintenance.health import Finding, judge
 from djqueue.models import Job, Queue, Worker
 from djqueue.records import QueueCounts
 from djqueue.states import LIVE_STATES
@@ -76,6 +77,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             "states": [STATE_LABELS[state] for state in LIVE_STATES],
             "are_counts_missing": counts is None,
             "may_pause": pausing.may(request),
+            "findings": [] if store.has_tables else [_line(finding) for finding in judge(store.engine.health())],
             "rows": [self._row(request, store, name, queues.get(name), counts, alive) for name in names],
             **(extra_context or {}),
         }
@@ -125,6 +127,16 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             slots=sum(_slots(worker, name) for worker in serving),
             is_paused=queue is not None and queue.paused_at is not None,
         )
+
+
+def _line(finding: Finding) -> tuple[str, str, str, str]:
+    """Say what was looked at: sign, name, text and advice."""
+    kind, label = {
+        "ok": ("completed", gettext("ok")),
+        "warning": ("silent", gettext("warning")),
+        "bad": ("dead", gettext("bad")),
+    }[finding.level]
+    return badge(kind, label), finding.name, finding.text, finding.advice
 
 
 def _slots(worker: Worker, queue: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.db import models
 
@@ -20,6 +20,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.models import NEVER, AbstractJob, CronEntry, FinishedJob, Job, Queue, Worker
 from djqueue.records import NOBODY, QueueCounts
 
+M = TypeVar("M", bound=models.Model)
 COUNT_SECONDS = 2.0
 _COUNTED_AT_ONCE = 1000
 
@@ -43,7 +44,8 @@ class Rows(Store):
         return self.engine.now()
 
     def rows(self, model: type[models.Model]) -> list[Any]:
-        return {Queue: self._queues, Worker: self._workers, CronEntry: self._entries}[model]
+        names = {Queue: "_queues", Worker: "_workers", CronEntry: "_entries"}
+        return cast("list[Any]", getattr(self, names[model]))
 
     def job(self, id: int) -> AbstractJob | None:
         job = self.engine.get(id)
@@ -89,8 +91,7 @@ class Rows(Store):
         values["state"] = job.state.value
         values["attempted_by"] = job.attempted_by or NOBODY
         values["attempted_at"] = job.attempted_at or NEVER
-        model = FinishedJob if job.state.is_final else Job
-        return self._row(model, job.id, values)
+        return self._row(FinishedJob if job.state.is_final else Job, job.id, values)
 
     @cached_property
     def _counts(self) -> dict[str, QueueCounts]:
@@ -123,7 +124,7 @@ class Rows(Store):
         values["code"] = None if entry.code is None else entry.code.as_json()
         return self._row(CronEntry, values.pop("id"), {**asdict(definition), "args": list(definition.args), **values})
 
-    def _row(self, model: type[Any], id: object, values: Mapping[str, Any]) -> Any:
+    def _row(self, model: type[M], id: object, values: Mapping[str, Any]) -> M:
         row = model(**{**values, model._meta.pk.name: self.key(id)})
-        row.as_of = self.now
+        row.as_of = self.now  # type: ignore[attr-defined]
         return row

@@ -22,12 +22,11 @@ from django.db import DEFAULT_DB_ALIAS, models, router
 from django.http import Http404, HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext
 
 from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import InvalidOptions
+from djqueue.exceptions import DjqueueError, InvalidOptions
 from djqueue.models import AbstractJob, Queue, Worker
 from djqueue.records import QueueCounts
 
@@ -126,7 +125,7 @@ def stores() -> list[Store]:
         if has_tables(backend):
             tables.append(backend)
         else:
-            others.setdefault(getattr(backend.engine, "store", backend.alias), []).append(backend)
+            others.setdefault(backend.engine.store, []).append(backend)
     found: list[Store] = [Rows(sharing) for sharing in others.values()]
     if tables or not found:
         # Not before it is needed: it imports psycopg.
@@ -141,18 +140,18 @@ def store_of(request: HttpRequest) -> Store:
     if (found := getattr(request, "_djqueue_store", None)) is None:
         found = _find(request)
         request._djqueue_store = found  # type: ignore[attr-defined]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def store_named(alias: str | None = None) -> Store:
-    """Return the store of an entry of TASKS, or the one that is shown without any name; raise ``Http404``."""
+    """Return the store of an entry of TASKS, or the one that is shown without any name."""
     known = stores()
     if alias is None:
         return known[0]
     for store in known:
         if alias in store.aliases:
             return store
-    raise Http404(gettext("There is no backend %(alias)r in TASKS that keeps jobs of djqueue.") % {"alias": alias})
+    raise DjqueueError(f"The admin shows no backend {alias!r}, only: {', '.join(store.label for store in known)}.")
 
 
 def bare(key: object) -> str:
@@ -167,10 +166,11 @@ def has_tables(backend: Any) -> bool:
 def backends() -> Iterator[Any]:
     """Yield the backends of TASKS that keep jobs of djqueue."""
     for alias in compat.task_backends:
-        # Wrong settings are errors of the system checks; looking at the rows of others still works.
-        with suppress(compat.InvalidTaskBackend, InvalidOptions):
+        # Wrong settings are errors of the system checks, and so is a package that is missing; the rows of others can be
+        # looked at all the same.
+        with suppress(compat.InvalidTaskBackend, InvalidOptions, ImportError):
             backend: Any = compat.task_backends[alias]
-            if hasattr(type(backend), "engine") and backend.settings:
+            if hasattr(type(backend), "engine") and backend.settings and backend.engine:
                 yield backend
 
 
@@ -186,11 +186,14 @@ def _find(request: HttpRequest) -> Store:
     match = request.resolver_match
     key = unquote(match.kwargs.get("object_id") or "") if match else ""
     if alias := key.rpartition("/")[0]:
-        with suppress(Http404):
+        with suppress(DjqueueError):
             return store_named(alias)
     # A page that was reached from a list knows the parameters of the list.
     before = parse_qs(request.GET.get("_changelist_filters", "")).get(BACKEND, [None])[-1]
-    return store_named(request.GET.get(BACKEND, before))
+    try:
+        return store_named(request.GET.get(BACKEND, before))
+    except DjqueueError as error:
+        raise Http404(str(error)) from error
 
 
 def may_view(request: HttpRequest, model: type[models.Model]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import TypeVar, cast
 
 from django.db import models
 from django.db.models import Count, QuerySet
@@ -19,6 +20,7 @@ from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limi
 from djqueue.models import AbstractJob, FinishedJob, Job, Queue, Worker
 from djqueue.records import QueueCounts
 
+M = TypeVar("M", bound=models.Model)
 COUNT_LIMIT = timedelta(seconds=2)
 _CHOICES_LIMIT = timedelta(milliseconds=200)
 
@@ -37,8 +39,8 @@ class Tables(Store):
     def engine(self) -> PostgresEngine:
         return self.backends[0].engine if self.backends else PostgresEngine(self.database)
 
-    def rows(self, model: type[models.Model]) -> QuerySet[models.Model]:
-        return model._default_manager.using(database(model)).annotate(as_of=Now())
+    def rows(self, model: type[M]) -> QuerySet[M]:
+        return cast("QuerySet[M]", model._default_manager.using(database(model)).annotate(as_of=Now()))
 
     def job(self, id: int) -> AbstractJob | None:
         """Read a job from whichever table holds it; its ``state`` tells which.

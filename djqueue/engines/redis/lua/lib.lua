@@ -63,7 +63,7 @@ local function head(payload)
 end
 
 local function proof(text)
-    -- claim, attempt, attempted_at, worker, queue, score, flags
+    -- claim, attempt, attempted_at, worker, queue, score (a text), flags
     return select(2, cmsgpack.unpack_limit(text, 7, 1))
 end
 
@@ -159,6 +159,15 @@ local function is_marked(id)
     -- Whether a job of this id exists, or was taken out of the store to run at most once.
     local block = math.floor(id / 32768)
     return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
+end
+
+local function pass(ids)
+    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
+    -- emptied meanwhile, would hand them out again.
+    local highest = math.max(unpack(ids))
+    if tonumber(call('GET', P .. 'seq')) < highest then
+        call('SET', P .. 'seq', text_of(highest))
+    end
 end
 
 local function mark_ids(first, last)
