@@ -83,11 +83,11 @@ class Client:
         wanted = script(name)
         command: tuple[bytes, bytes] = (b"EVALSHA", wanted.sha)
         while True:
-            messages = [_packed(*command, 1, self.key, *args) for args in calls]
+            messages = [packed(*command, 1, self.key, *args) for args in calls]
             if len(messages) == 1:
                 answers = self._ask(messages[0], 1)
             else:
-                together = b"".join([_packed(b"MULTI"), *messages, _packed(b"EXEC")])
+                together = b"".join([packed(b"MULTI"), *messages, packed(b"EXEC")])
                 answers = self._ask(together, len(calls) + 2)[-1]
             if not (isinstance(answers[0], hiredis.ReplyError) and str(answers[0]).startswith("NOSCRIPT")):
                 return [self._checked(answer) for answer in answers]
@@ -96,7 +96,7 @@ class Client:
 
     def command(self, *args: Argument) -> Any:
         """Run one command and return its answer."""
-        return self._checked(self._ask(_packed(*args), 1)[0])
+        return self._checked(self._ask(packed(*args), 1)[0])
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -207,9 +207,10 @@ def address(url: str) -> str:
     return f"redis:{options.get('host', 'localhost')}:{options.get('port', 6379)}/{database}"
 
 
-def _packed(*args: Argument) -> bytes:
+def packed(*args: Argument) -> bytes:
+    """Return a command as it is sent."""
     try:
-        packed: bytes = hiredis.pack_command(args)
+        packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # they say one argument, and take any number
     except UnicodeError as error:
         raise EngineRefused(f"This text cannot be stored: {error}") from error
     if len(packed) > _LARGEST_BYTES and any(len(arg) > _LARGEST_BYTES for arg in args if not isinstance(arg, int)):

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import hiredis
 
-from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.client import Client, packed
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
@@ -180,7 +180,7 @@ class _Ears(Client):
     def _connect(self) -> None:
         super()._connect()
         assert self.socket is not None
-        self.socket.sendall(hiredis.pack_command((b"SUBSCRIBE", self.key + b"wake")))
+        self.socket.sendall(packed(b"SUBSCRIBE", self.key + b"wake"))
         answer = super()._receive()
         if isinstance(answer, hiredis.ReplyError):
             self.close()

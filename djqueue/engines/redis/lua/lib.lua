@@ -63,7 +63,7 @@ local function head(payload)
 end
 
 local function proof(text)
-    -- claim, attempt, attempted_at, worker, queue, score, flags
+    -- claim, attempt, attempted_at, worker, queue, score (a text), flags
     return select(2, cmsgpack.unpack_limit(text, 7, 1))
 end
 

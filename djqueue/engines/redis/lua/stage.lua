@@ -1,11 +1,13 @@
 -- Make scheduled and retryable jobs available whose time has come, the longest due first.
 -- ARGV: limit (up to 1,000), now (empty: the server's clock).
+-- Those of one run became available at one time and run in the order of their ids.
 -- Returns: count, the microseconds until the next one is due (0 or less while due jobs remain; false: there is none), and the queues
 -- that got jobs.
 local at = moment(ARGV[2])
 local found = call('ZRANGEBYSCORE', P .. 'due', '-inf', text_of(at), 'LIMIT', 0, ARGV[1])
 local queues, names = {}, {}
 if #found > 0 then
+    table.sort(found)
     local jobs_at, runs_at = {}, {}
     for number, member in ipairs(found) do
         jobs_at[number] = P .. 'job:' .. unranked(member)
