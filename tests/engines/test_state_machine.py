@@ -208,10 +208,13 @@ class Machine(RuleBasedStateMachine):
         fetched = self.worker_engine.fetch(queue, limit, worker, now=self._tick())
 
         waiting = [job for job in model.jobs.values() if job.queue == queue and job.state == "available"]
-        waiting.sort(key=lambda job: (-job.priority, job.ready, job.id))
-        expected = waiting[:limit] if model.workers[worker] and queue not in model.paused else []
-        assert [job.id for job in fetched] == [job.id for job in expected]
-        for got, job in zip(fetched, expected, strict=True):
+        # Of those that became available together, staged at one moment, each engine has an order of its own.
+        turns = sorted((-job.priority, job.ready) for job in waiting)
+        expected = turns[:limit] if model.workers[worker] and queue not in model.paused else []
+        claimed = [model.jobs[got.id] for got in fetched]
+        assert all(job in waiting for job in claimed)
+        assert [(-job.priority, job.ready) for job in claimed] == expected
+        for got, job in zip(fetched, claimed, strict=True):
             job.state, job.owner = "executing", worker
             job.attempt += 1
             assert got.attempt == job.attempt

@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hiredis
@@ -49,7 +49,7 @@ class Client:
         """The one key that is named to the server: in a cluster it says where to go. The scripts build the others from it."""
         self.name = name
         """What the server calls the next connection."""
-        self.pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
+        self._pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
         options = parse_url(url)
         self._kind: type[AbstractConnection] = options.pop("connection_class", Connection)
         self._options = {
@@ -62,6 +62,17 @@ class Client:
         self._answers: Any = None
         self._pid = 0
         self._used = 0.0
+
+    def pack(self, value: Any) -> bytes:
+        """Return a value as an argument of a script."""
+        return self.pack_each([value])[0]
+
+    def pack_each(self, values: Iterable[Any]) -> list[bytes]:
+        """Return values as arguments of a script, or as parts of one."""
+        try:
+            return list(map(self._pack, values))
+        except (UnicodeError, OverflowError, ValueError) as error:
+            raise EngineRefused(f"This cannot be stored: {error}") from error
 
     def run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its answer."""

@@ -131,7 +131,7 @@ class RedisEngine(Steering, Walks):
             (
                 clock(now),
                 *shared,
-                pack(list(map(pack, arguments[first : first + _CHUNK]))),
+                pack(client.pack_each(arguments[first : first + _CHUNK])),
                 b"" if ids is None else ids[first],
             )
             for first in range(0, len(arguments), _CHUNK)

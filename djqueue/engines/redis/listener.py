@@ -103,7 +103,8 @@ class RedisListener:
     def _mark(self, queues: Sequence[str]) -> None:
         # Twice: a connection that has ended meanwhile is noticed only when it is used.
         for _ in range(2):
-            if self._ears.socket is None and time.monotonic() < self._connect_after:
+            was_connected = self._ears.socket is not None
+            if not was_connected and time.monotonic() < self._connect_after:
                 return
             try:
                 for queue in queues:
@@ -113,7 +114,7 @@ class RedisListener:
                     self._marked[queue] = time.monotonic()
                 return
             except (EngineUnavailable, EngineRefused) as error:
-                self._lose(error)
+                self._lose(error, was_connected=was_connected)
 
     def _sleep(self, timeout: float) -> bool:
         """Wait for a message or an interruption, and take what has come; return whether it was an interruption."""
@@ -127,7 +128,7 @@ class RedisListener:
             try:
                 self._ears.hear()
             except EngineUnavailable as error:
-                self._lose(error)
+                self._lose(error, was_connected=True)
             self._take()
         is_interrupted = self._reader in ready
         if is_interrupted:
@@ -141,11 +142,11 @@ class RedisListener:
             if name in self._names or name.startswith(_CANCEL):
                 self._woken.add(name)
 
-    def _lose(self, error: Exception) -> None:
+    def _lose(self, error: Exception, *, was_connected: bool) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
         self._marked.clear()
         # At once after a loss, with a pause after a failure to connect.
-        self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._ears.socket is None else 0.0)
+        self._connect_after = time.monotonic() + (0.0 if was_connected else _RECONNECT_SECONDS)
         self._ears.close()
 
     def _drain(self) -> None:

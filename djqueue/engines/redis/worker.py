@@ -99,11 +99,11 @@ class RedisWorkerEngine(Pruning):
         if taken := [ack for ack in acks if ack.taken is not None]:
             for first in range(0, len(taken), _CHUNK):
                 columns = taken_columns(taken[first : first + _CHUNK], self._client.pack)
-                self._client.run("record", clock(now), self._pack(columns))
+                self._client.run("record", clock(now), self._client.pack(columns))
             acks = [ack for ack in acks if ack.taken is None]
         accepted = {ack.id for ack in taken}
         for part in _parts(acks):
-            refused = self._client.run("ack", clock(now), self._pack(_columns(part)))
+            refused = self._client.run("ack", clock(now), self._client.pack(_columns(part)))
             stale = {place - 1 for place in refused}
             accepted.update(ack.id for place, ack in enumerate(part) if place not in stale)
         return accepted
@@ -113,7 +113,7 @@ class RedisWorkerEngine(Pruning):
         requests = []
         texts = list(map(str, ids))
         for first in range(0, len(texts), _CHUNK):
-            rows = self._client.run("cancel_requested", self._pack(texts[first : first + _CHUNK]))
+            rows = self._client.run("cancel_requested", self._client.pack(texts[first : first + _CHUNK]))
             requests += [CancelRequest(int(id), claim, by.decode(), reason.decode()) for id, claim, by, reason in rows]
         return requests
 
@@ -137,7 +137,7 @@ class RedisWorkerEngine(Pruning):
         """Announce workers before their first fetch."""
         for worker in workers:
             info = (worker.name, worker.hostname, worker.pid, dict(worker.queues), worker.concurrency)
-            self._client.run("register", str(worker.id), self._pack(info))
+            self._client.run("register", str(worker.id), self._client.pack(info))
 
     def deregister(self, workers: Collection[UUID]) -> None:
         """Forget workers that left nothing behind."""
@@ -166,7 +166,7 @@ class RedisWorkerEngine(Pruning):
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
         """Raise the beat of living workers and return the beats of all known workers."""
-        living, leaving = (self._pack(list(map(str, ids))) for ids in (workers, draining))
+        living, leaving = (self._client.pack(list(map(str, ids))) for ids in (workers, draining))
         rows = iter(self._client.run("beat", living, leaving))
         return [
             Heartbeat(UUID(worker.decode()), beat, bool(is_dead))
@@ -186,7 +186,7 @@ class RedisWorkerEngine(Pruning):
         """Take jobs back from dead workers, and wake living ones for them."""
         if not workers:
             return Rescued()
-        return self._rescue(self._pack(list(map(str, workers))), ran, kept, reason, limit, now)
+        return self._rescue(self._client.pack(list(map(str, workers))), ran, kept, reason, limit, now)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer is not known."""
@@ -201,8 +201,8 @@ class RedisWorkerEngine(Pruning):
         limit: int,
         now: datetime | None,
     ) -> Rescued:
-        knowledge = b"" if ran is None else self._pack({str(id): claim for id, claim in ran.items()})
-        excepted = self._pack({str(id): claim for id, claim in (kept or {}).items()})
+        knowledge = b"" if ran is None else self._client.pack({str(id): claim for id, claim in ran.items()})
+        excepted = self._client.pack({str(id): claim for id, claim in (kept or {}).items()})
         # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
         words = storable(reason)
         cursor, total = b"0", [0, 0, 0]
@@ -223,19 +223,13 @@ class RedisWorkerEngine(Pruning):
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
     ) -> Lease:
         """Take or renew the lead."""
-        ages = self._pack({name: int(seconds * 1e6) for name, seconds in (loops or {}).items()})
+        ages = self._client.pack({name: int(seconds * 1e6) for name, seconds in (loops or {}).items()})
         term = self._client.run("elect", str(holder), int(ttl_seconds * 1e6), ages, clock(now))
         return Lease(False, 0) if term is None else Lease(True, term)
 
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
         self._client.run("resign", str(holder))
-
-    def _pack(self, value: Any) -> bytes:
-        try:
-            return self._client.pack(value)
-        except (UnicodeError, OverflowError, ValueError) as error:
-            raise EngineRefused(f"This cannot be stored: {error}") from error
 
 
 def _parts(acks: Sequence[Ack]) -> Sequence[Sequence[Ack]]:
