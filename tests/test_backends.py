@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.conf import settings
 from django.dispatch import Signal
 from django.test import override_settings
 
@@ -24,47 +23,15 @@ from djqueue import (
     compat,
     registry,
 )
-from djqueue.backends import QueueBackend
 from djqueue.encoding import encode_error
-from djqueue.records import Ack, ClaimedJob, Job, JobFilter, WorkerInfo
 from djqueue.results import STATUS, from_claim
 from djqueue.states import JobState
-from tests import settings as test_settings
-from tests import stores
 from tests.app import tasks
+from tests.defaults import WORKER, ack, backend, committed, default_store, entry, fetch, stored, the_job
 
+__all__ = ["default_store"]
 Status = compat.TaskResultStatus
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
-committed = pytest.mark.django_db(transaction=True)
-WORKER = UUID("11111111-1111-1111-1111-111111111111")
-
-
-@pytest.fixture(params=["postgres", "valkey"])
-def default_store(request: pytest.FixtureRequest, settings: Any) -> str:
-    """Each store in turn, as the default backend. What is on Redis may not even ask the database (tests/stores.py)."""
-    if request.param in stores.REDIS:
-        stores.empty(stores.valkey())
-        settings.TASKS = test_settings.tasks("redis")
-    return str(request.param)
-
-
-def entry(**changes: Any) -> dict[str, dict[str, Any]]:
-    """TASKS with another default backend on the same store."""
-    default: Any = settings.TASKS["default"]
-    options = {**default["OPTIONS"], **changes.pop("OPTIONS", {})}
-    return {"default": {**default, "OPTIONS": options, **changes}}
-
-
-def stored() -> list[Job]:
-    """All jobs, in the order of their ids."""
-    engine = backend().engine
-    ids = engine.find(JobFilter(), last=engine.count(JobFilter()).last)
-    return [job for id in ids if (job := engine.get(id)) is not None]
-
-
-def the_job() -> Job:
-    [job] = stored()
-    return job
 
 
 @contextmanager
@@ -81,24 +48,6 @@ def receiving(signal: Signal, raises: Exception | None = None) -> Iterator[list[
         yield seen
     finally:
         signal.disconnect(receiver)
-
-
-def backend() -> QueueBackend:
-    found = compat.task_backends["default"]
-    assert isinstance(found, QueueBackend)
-    return found
-
-
-def fetch(queue: str = "default") -> ClaimedJob:
-    with backend().engine.open_worker() as engine:
-        engine.register([WorkerInfo(id=WORKER, name="w", hostname="h", pid=1, queues={queue: None}, concurrency=1)])
-        [claimed] = engine.fetch(queue, 1, WORKER)
-    return claimed
-
-
-def ack(claimed: ClaimedJob, state: JobState, **outcome: Any) -> None:
-    with backend().engine.open_worker() as engine:
-        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)])
 
 
 def an_error(message: str, attempt: int) -> str:

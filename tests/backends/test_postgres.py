@@ -17,7 +17,7 @@ from djqueue import InvalidOptions, compat, conf
 from djqueue.backends import PostgresBackend
 from djqueue.models import Job
 from tests.app import tasks
-from tests.test_backends import backend
+from tests.defaults import backend
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
