@@ -14,7 +14,7 @@ from djqueue.engines.redis.parts import parts
 from djqueue.records import InsertedJob, NewJob, UniqueRule
 from djqueue.states import JobState
 
-CHUNK = 500
+CHUNK = 250
 """So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
 
 
