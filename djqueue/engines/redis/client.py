@@ -192,13 +192,22 @@ class Client:
         else:
             raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
-        self.socket = connection._sock
-        assert self.socket is not None
+        connected: Any = connection._sock
+        self.socket = connected
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         if not self._nodes.is_known:
-            self.socket.sendall(packed(b"CLUSTER", b"SLOTS"))
-            self._nodes.learn(self._receive())
+            self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
+
+    def _first(self, *args: Argument) -> Any:
+        """Ask something on a connection that has just been made, and return what comes first, be it an error or a message."""
+        assert self.socket is not None
+        try:
+            self.socket.sendall(packed(*args))
+        except OSError as error:
+            self.close()
+            raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
+        return Client._receive(self)
 
     def _checked(self, answer: Any) -> Any:
         if not isinstance(answer, hiredis.ReplyError):
