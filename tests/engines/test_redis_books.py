@@ -13,6 +13,7 @@ import pytest
 
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
+from djqueue.exceptions import EngineUnavailable
 from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
 from djqueue.states import FINAL_STATES, JobState
 
@@ -210,6 +211,27 @@ def test_so_do_many_at_once(
     assert errors == []
     assert sum(audit(engine).values()) > 0
     assert {queue.queue for queue in engine.counts()} <= set(QUEUES)
+
+
+def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+    somebody = Somebody(engine, worker, me, 3)
+    refused = 0
+
+    try:
+        for turn in range(300):
+            # Room for a while, and none for a while.
+            engine.client.command("CONFIG", "SET", "maxmemory", str(int(turn % 3 != 0)))
+            try:
+                somebody.act()
+            except EngineUnavailable as error:
+                refused += "OOM" in str(error)
+            if turn % 10 == 9:
+                audit(engine)
+    finally:
+        engine.client.command("CONFIG", "SET", "maxmemory", "0")
+
+    assert refused > 10
+    audit(engine)
 
 
 def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
