@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from djqueue.encoding import Encoded
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
 from djqueue.engines.redis.codec import (
     LEVEL,
     STATES,
@@ -26,6 +26,7 @@ from djqueue.engines.redis.codec import (
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.steering import Steering
 from djqueue.engines.redis.unique import holders, insert_unique
@@ -74,13 +75,14 @@ class RedisEngine(Steering, Walks):
     ) -> None:
         self.url = url
         self.prefix = prefix
+        self._nodes = Nodes(url)
         self.answer_timeout = answer_timeout_seconds
         self._local = threading.local()
 
     @property
     def store(self) -> str:
         """Name the store: where it is, and the prefix, but neither user nor password."""
-        return f"{address(self.url)} {self.prefix}"
+        return f"{self._nodes.address} {self.prefix}"
 
     @property
     def client(self) -> Client:
@@ -222,7 +224,7 @@ class RedisEngine(Steering, Walks):
 
     def open_listener(self) -> RedisListener:
         """Open a listener; it connects at its first mark."""
-        return RedisListener(self.url, self.prefix)
+        return RedisListener(self._nodes, self.prefix)
 
     def open_worker(self) -> RedisWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
@@ -233,7 +235,7 @@ class RedisEngine(Steering, Walks):
         self.client.close()
 
     def _open(self, name: str) -> Client:
-        return Client(self.url, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)
+        return Client(self._nodes, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)
 
 
 def _argument_bytes(arguments: Sequence[Encoded]) -> int:
