@@ -7,6 +7,7 @@ newest. The list of the tables, which can do that, is in ``changelist.py``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,15 +17,19 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
+from djqueue import records
 from djqueue.admin.filters import Filter, job_id, search
 from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
+from djqueue.engines.protocol import Engine
 from djqueue.models import AbstractJob, Job, Worker
 from djqueue.records import JobFilter, Newest
 from djqueue.states import FINAL_STATES, LIVE_STATES
 
 if TYPE_CHECKING:
     from djqueue.admin.jobs import AbstractJobAdmin
+
+READ_SECONDS = 2.0
 
 
 class StoreChangeList(ChangeList):
@@ -123,11 +128,8 @@ class JobRowList(JobList):
     def get_results(self, request: HttpRequest) -> None:
         store = store_of(request)
         before = None if not self.after else _number(self.after)
-        if job_id(self.query) is None:
-            page = store.engine.newest(self.queryset.jobs, before=before, limit=self.list_per_page)
-        else:
-            # A job of this id would have been shown at once.
-            page = Newest((), None)
+        # A job of an id would have been shown at once.
+        page = Newest((), None) if job_id(self.query) is not None else self._read(store.engine, before)
         jobs = [store.job_row(job) for job in page.jobs]  # type: ignore[attr-defined]
         if before is not None:
             self.newest_url = self.get_query_string()
@@ -143,6 +145,17 @@ class JobRowList(JobList):
         ) % {"count": f"{self.result_count:,}"}
         self.paginator = Paginator(jobs, self.list_per_page)
         self.show(request, jobs)
+
+    def _read(self, engine: Engine, before: int | None) -> Newest:
+        """Read a page; a search that finds little gets some time."""
+        found: list[records.Job] = []
+        until = time.monotonic() + READ_SECONDS
+        while True:
+            page = engine.newest(self.queryset.jobs, before=before, limit=self.list_per_page - len(found))
+            found += page.jobs
+            before = page.before
+            if len(found) == self.list_per_page or before is None or time.monotonic() > until:
+                return Newest(found, before)
 
     def _count(self, store: Store, jobs: JobFilter) -> int | None:
         """Count what a list finds, if the store counts that anyway; None otherwise."""

@@ -10,8 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from djqueue.admin import job_url
+from djqueue.admin import job_url, lists
 from djqueue.cron import CronDefinition
+from djqueue.engines.redis import walks
 from djqueue.states import JobState
 from tests.admin.conftest import Behind, Login, make_job, text
 
@@ -131,6 +132,26 @@ class TestLists:
         assert [len(each.result_list) for each in lists] == [100, 100, 50]
         assert [each.count_words for each in lists] == ["250 jobs", "251 jobs", "252 jobs"]
         assert newest.result_list[2].pk == f"other/{last}"
+
+    @pytest.mark.parametrize("behind", ["valkey"], indirect=True)
+    def test_a_search_that_takes_too_long_shows_what_it_found_and_can_go_on(
+        self, viewer: Client, behind: Behind, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lists, "READ_SECONDS", -1)
+        monkeypatch.setattr(walks, "PATIENCE", 500)
+        wanted = [behind.add(2, task="rare.task")]
+        behind.add(600)
+        wanted.append(behind.add(task="rare.task"))
+
+        response = viewer.get(LIVE, {"backend": "other", "q": "rare"})
+        first = response.context["cl"]
+        rest = viewer.get(LIVE + first.older_url).context["cl"]
+
+        assert "Looking through all jobs takes too long" in text(response)
+        assert "Search on in older jobs" in text(response)
+        assert [job.pk for job in first.result_list] == keys(wanted[1])
+        assert [job.pk for job in rest.result_list] == keys(wanted[0], wanted[0] - 1)
+        assert not rest.older_url
 
     def test_a_filter_is_not_counted_unless_the_store_counts_that_anyway(self, viewer: Client, behind: Behind) -> None:
         behind.add(150)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from djqueue.encoding import Encoded
 from djqueue.records import Ack, JobFilter, Newest, NewJob
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
@@ -82,3 +83,19 @@ def test_the_store_tells_the_time(engine):
     assert first.tzinfo is not None
     assert first < second
     assert abs(first - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_few_jobs_behind_many_others_are_found_at_once(engine, worker, me):
+    [later] = insert(engine, queue="mail", scheduled_at=NOW + timedelta(hours=1))
+    done = insert(engine, 3, queue="ended")
+    worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in worker.fetch("ended", 3, me, now=NOW)], now=NOW)
+    [ready] = insert(engine, queue="rare")
+    last = engine.insert_many(NewJob("tests.task"), [Encoded("[]", "{}")] * 21_000).ids[-1]
+
+    assert ids(engine.newest(JobFilter(states=(JobState.SCHEDULED,)))) == [later]
+    assert ids(engine.newest(FINISHED, limit=2)) == done[:0:-1]
+    assert ids(engine.newest(FINISHED, before=done[1])) == done[:1]
+    assert ids(engine.newest(JobFilter(states=(JobState.AVAILABLE,), queue="rare"))) == [ready]
+    assert engine.find(JobFilter(states=(JobState.AVAILABLE, *FINAL_STATES), queue="ended"), last=last) == done
+    assert engine.find(FINISHED, after=done[0], last=done[1]) == done[1:2]
+    assert engine.count(FINISHED).count == 3

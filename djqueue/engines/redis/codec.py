@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgpack
@@ -60,9 +60,20 @@ def common(job: NewJob) -> tuple[Any, ...]:
     return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
 
 
+def job_bytes(jobs: Sequence[NewJob]) -> int:
+    """Return about how much room the jobs take."""
+    return sum([len(job.args) + len(job.kwargs) + len(job.meta) for job in jobs])
+
+
 def is_plain(job: NewJob) -> bool:
     """Say whether a job has no times of its own and no unique key."""
-    return job.scheduled_at is job.delay is job.expires_at is job.max_age is job.unique_key is None
+    return (
+        job.scheduled_at is None
+        and job.delay is None
+        and job.expires_at is None
+        and job.max_age is None
+        and job.unique_key is None
+    )
 
 
 def times(job: NewJob) -> tuple[Any, ...]:
@@ -154,14 +165,14 @@ def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
     return job
 
 
-def errors_text(errors: Sequence[Any] | bool) -> str:
+def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
     """Return the errors of a job as JSON. What a script has noted itself, which writes none, becomes an error here."""
-    if not errors or isinstance(errors, bool):
+    if not errors:
         return "[]"
     return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
 
 
-def merged_meta(meta: str, notes: Sequence[str] | bool, snoozed: int, interrupted: int) -> dict[str, Any]:
+def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:
     """Return the meta of a job with what was noted in it since."""
     merged: dict[str, Any] = json.loads(meta)
     for note in notes or ():

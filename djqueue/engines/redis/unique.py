@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, moment
+from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, job_bytes, moment
+from djqueue.engines.redis.parts import parts
 from djqueue.records import InsertedJob, NewJob, UniqueRule
 
 CHUNK = 500
@@ -38,11 +39,11 @@ def insert_unique(
     calls = [
         (
             clock(now),
-            pack(columns(jobs[first : first + CHUNK], pack)),
-            b"" if ids is None else pack(list(ids[first : first + CHUNK])),
+            pack(columns(part, pack)),
+            b"" if ids is None else pack(list(ids[first : first + len(part)])),
             how,
         )
-        for first in range(0, len(jobs), CHUNK)
+        for first, part in parts(jobs, job_bytes, limit=CHUNK)
     ]
     answer = []
     for flat in client.run_all("insert_unique", calls):

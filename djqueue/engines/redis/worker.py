@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -13,9 +13,10 @@ from uuid import UUID
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
-from djqueue.engines.redis.taken import taken_columns
+from djqueue.engines.redis.taken import taken_bytes, taken_columns
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
     Ack,
@@ -28,15 +29,13 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
+from djqueue.states import FINAL_STATES
 from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
 LONGEST_DELAY_SECONDS = 3650 * 86400
 """Python cannot read a year beyond 9999."""
-_CHUNK = 1000
-"""So many jobs are handled by one run of a script."""
-_CHUNK_BYTES = 4_000_000
 _STAGED_AT_ONCE = 500
 
 
@@ -68,7 +67,7 @@ class RedisWorkerEngine(Pruning):
     ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
         claimed: list[ClaimedJob] = []
-        while (wanted := min(limit - len(claimed), _CHUNK)) > 0:
+        while (wanted := min(limit - len(claimed), LIMIT)) > 0:
             at, found = self._pop("fetch", queue, wanted, worker, now)
             claimed += [read_claimed(at, *job) for job in found]
             if len(found) < wanted:
@@ -77,7 +76,7 @@ class RedisWorkerEngine(Pruning):
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
-        at, found = self._pop("take", queue, min(limit, _CHUNK), worker, now)
+        at, found = self._pop("take", queue, min(limit, LIMIT), worker, now)
         return [read_taken(at, worker, *job) for job in found]
 
     def _pop(self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None) -> tuple[int, list[Any]]:
@@ -93,30 +92,42 @@ class RedisWorkerEngine(Pruning):
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
-        if taken := [ack for ack in acks if ack.taken is not None]:
-            for first in range(0, len(taken), _CHUNK):
-                columns = taken_columns(taken[first : first + _CHUNK], self._client.pack)
-                self._client.run("record", clock(now), self._client.pack(columns))
+        pack = self._client.pack
+        taken = [ack for ack in acks if ack.taken is not None]
+        if taken:
             acks = [ack for ack in acks if ack.taken is None]
+        rest = [ack for ack in acks if ack.error is not None or ack.state not in FINAL_STATES]
+        plain = [ack for ack in acks if ack.error is None and ack.state in FINAL_STATES] if rest else acks
+        # All of it before the first script: should one of them be refused here, nothing is stored.
+        for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
+        for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
+        for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
         accepted = {ack.id for ack in taken}
-        for part in _parts(acks):
-            refused = self._client.run("ack", clock(now), self._client.pack(_columns(part)))
-            stale = {place - 1 for place in refused}
-            accepted.update(ack.id for place, ack in enumerate(part) if place not in stale)
+        for packed in for_record:
+            self._client.run("record", clock(now), packed)
+        for part, packed in for_plain:
+            refused, others = self._client.run("ack_plain", clock(now), packed)
+            accepted.update(_accepted(part, {*refused, *others}))
+            if others:
+                more = [part[place - 1] for place in others]
+                for_rest.append((more, pack(_columns(more))))
+        for part, packed in for_rest:
+            accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         requests = []
         texts = list(map(str, ids))
-        for first in range(0, len(texts), _CHUNK):
-            rows = self._client.run("cancel_requested", self._client.pack(texts[first : first + _CHUNK]))
+        for first in range(0, len(texts), LIMIT):
+            rows = self._client.run("cancel_requested", self._client.pack(texts[first : first + LIMIT]))
             requests += [CancelRequest(int(id), claim, by.decode(), reason.decode()) for id, claim, by, reason in rows]
         return requests
 
     def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
-        count, next_in, queues = 0, None, set()
+        count, next_in = 0, None
+        queues: set[str] = set()
         while (wanted := min(limit - count, _STAGED_AT_ONCE)) > 0:
             staged, next_in, names = self._client.run("stage", wanted, clock(now))
             count += staged
@@ -229,17 +240,30 @@ class RedisWorkerEngine(Pruning):
         self._client.run("resign", str(holder))
 
 
-def _parts(acks: Sequence[Ack]) -> Sequence[Sequence[Ack]]:
-    """Split outcomes into what one script is given: so many, and not too many bytes."""
-    parts: list[list[Ack]] = []
-    size = _CHUNK_BYTES
-    for ack in acks:
-        if size >= _CHUNK_BYTES or len(parts[-1]) == _CHUNK:
-            parts.append([])
-            size = 0
-        parts[-1].append(ack)
-        size += len(ack.result or "") + len(ack.error or "")
-    return parts
+def _outcome_bytes(acks: Sequence[Ack]) -> int:
+    return sum([len(ack.result or "") + len(ack.error or "") for ack in acks])
+
+
+def _accepted(acks: Sequence[Ack], others: Collection[int]) -> Iterator[int]:
+    """Return the ids of outcomes, without those at these places, from 1."""
+    return (ack.id for place, ack in enumerate(acks, 1) if place not in others) if others else (ack.id for ack in acks)
+
+
+def _plain_columns(acks: Sequence[Ack]) -> list[Any]:
+    """Return outcomes as ``ack_plain.lua`` takes them; moments as microseconds back from now."""
+    now = time.monotonic()
+    flat: list[Any] = []
+    for id, claim, state, started, finished, result, _, _, is_spent, _, _ in acks:
+        flat += (
+            str(id),
+            claim,
+            NUMBERS[state],
+            started is not None and int((now - started) * 1e6),
+            max(0, int((now - finished) * 1e6)) if finished else 0,
+            is_spent,
+            result is not None and result != "null" and result,
+        )
+    return flat
 
 
 def _columns(acks: Sequence[Ack]) -> list[Any]:

@@ -8,19 +8,12 @@ local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
     return {}
 end
-local found = call('ZPOPMIN', P .. 'ready:' .. queue, ARGV[2])
-local count = #found / 2
+local ids, scores, payloads, runs = pop(queue, ARGV[2])
+local count = #ids
 if count == 0 then
     return {}
 end
 local at = moment(ARGV[4])
-local ids, jobs_at, runs_at = {}, {}, {}
-local job, run = P .. 'job:', P .. 'run:'
-for number = 1, count do
-    local id = found[2 * number - 1]
-    ids[number], jobs_at[number], runs_at[number] = id, job .. id, run .. id
-end
-local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
 local proofs, place, any_run = {}, 0, false
 -- What the proofs of jobs that nothing has happened to have in common.
 local first_proof = '\151' .. pack(at, 1, at, worker, queue)
@@ -28,7 +21,7 @@ for number = 1, count do
     local payload, done = payloads[number], runs[number]
     -- A payload that is gone was evicted by a server that may forget keys: there is nothing to run.
     if payload then
-        local score = found[2 * number]
+        local score = scores[number]
         proofs[place + 1] = ids[number]
         if done then
             any_run = true

@@ -8,15 +8,14 @@ local found = call('ZRANGEBYSCORE', P .. 'due', '-inf', text_of(at), 'LIMIT', 0,
 local queues, names = {}, {}
 if #found > 0 then
     table.sort(found)
-    local jobs_at, runs_at = {}, {}
+    local runs_at = {}
     for number, member in ipairs(found) do
-        jobs_at[number] = P .. 'job:' .. unranked(member)
         runs_at[number] = P .. 'run:' .. unranked(member)
     end
-    local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
+    local runs = call('MGET', unpack(runs_at))
     for number, member in ipairs(found) do
-        if payloads[number] then
-            local _, _, _, _, queue, priority = head(payloads[number])
+        local _, _, _, _, queue, priority = head_of(unranked(member))
+        if queue then
             local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(SCHEDULED)
             count_waiting(run[STATE], queue, -1)
             run[STATE] = AVAILABLE
