@@ -197,8 +197,19 @@ class Client:
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         if not self._nodes.is_known:
-            self.socket.sendall(packed(b"CLUSTER", b"SLOTS"))
-            self._nodes.learn(self._receive())
+            self._nodes.learn(self._first_answer(b"CLUSTER", b"SLOTS"))
+        answer = self._first_answer(b"EVAL", script("arrive").text, 1, self.key)
+        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one.
+        if not (isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED ")):
+            self._checked(answer)
+
+    def _first_answer(self, *args: Argument) -> Any:
+        assert self.socket is not None
+        try:
+            self.socket.sendall(packed(*args))
+        except OSError as error:
+            raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
+        return self._receive()
 
     def _checked(self, answer: Any) -> Any:
         if not isinstance(answer, hiredis.ReplyError):
