@@ -199,6 +199,10 @@ class Client:
         self._pid = os.getpid()
         if not self._nodes.is_known:
             self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
+        answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
+        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one.
+        if not (isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED ")):
+            self._checked(answer)
 
     def _first(self, *args: Argument) -> Any:
         """Ask something on a connection that has just been made, and return what comes first, be it an error or a message."""

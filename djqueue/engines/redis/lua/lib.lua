@@ -10,7 +10,7 @@
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
 -- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
---               blocks that there are. seq: the last id, and the last place in the order.
+--               blocks that there are. seq: the last id, and the last place in the order. server: which gave it, see arrive.lua.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
