@@ -294,3 +294,17 @@ def test_msgpack_of_lua_and_python_agree_on_long_texts(engine: RedisEngine, work
         [job] = worker.fetch("a", 1, me)
 
         assert (job.args, job.meta) == (args, meta)
+
+
+def test_names_of_any_length_are_found_steered_and_forgotten(engine: RedisEngine) -> None:
+    long = [NewJob("t" * size, f'["{"x" * 3000}"]', queue="a", unique_key="k" * size) for size in (1000, 2500, 9000)]
+    ids = [job.id for job in engine.insert(long)]
+
+    assert engine.find(JobFilter(task="t" * 9000), last=ids[-1]) == ids[2:]
+    assert engine.find(JobFilter(), last=ids[-1]) == ids
+    assert all(one.is_done for one in engine.discard(ids))
+    audit(engine)
+    with engine.open_worker() as worker:
+        rules = [PruneRule(JobState.DISCARDED, timedelta(0), queue="a")]
+        assert worker.prune(rules, now=engine.now() + timedelta(days=1)).count == 3
+    audit(engine)
