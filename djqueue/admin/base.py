@@ -62,7 +62,9 @@ class StoreAdmin(ModelAdmin[M]):
                     raise PermissionDenied from error
                 request.current_app = self.admin_site.name
                 title = capfirst(str(self.opts.verbose_name_plural))
-                context = {**self.page_context(request), "title": title, "sentence": str(error)}
+                # What Django's template of a list looks at besides the blocks that ours fills.
+                context = {"title": title, "sentence": str(error), "cl": {"opts": self.opts}, "actions_on_top": True}
+                context |= self.page_context(request)
                 return TemplateResponse(request, "admin/djqueue/unavailable.html", context, status=503)
 
         return guarded
