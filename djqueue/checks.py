@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
 from djqueue import compat, conf
-from djqueue.exceptions import InvalidOptions
+from djqueue.exceptions import EngineUnavailable, InvalidOptions
 
 
 def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
@@ -80,6 +80,33 @@ def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckM
     if compat.FRAMEWORK == "django_tasks" and not apps.is_installed("django_tasks"):
         for backend in compat.task_backends.all():
             yield from backend.check()
+
+
+def check_servers(
+    app_configs: object = None, databases: Collection[str] | None = None, **kwargs: Any
+) -> Iterable[CheckMessage]:
+    """Look at the server of every backend: with ``check --database`` and ``migrate``, as Django's own checks of databases."""
+    for alias in compat.task_backends if databases else ():
+        where = f"TASKS[{alias!r}]"
+        try:
+            backend: Any = compat.task_backends[alias]
+            if not hasattr(type(backend), "engine") or any(each.is_serious() for each in backend.check()):
+                continue  # what is wrong with it is told already
+            with backend.engine.open_worker() as worker:
+                concerns = worker.inspect().concerns
+        except compat.InvalidTaskBackend:
+            continue
+        except EngineUnavailable as error:
+            yield Warning(
+                f"{error}",
+                hint="Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
+                obj=where,
+                id="djqueue.W009",
+            )
+            continue
+        for concern in concerns:
+            kind = Error if ".E" in concern.id else Warning
+            yield kind(concern.text, hint=concern.hint, obj=where, id=concern.id)
 
 
 def _check_database(where: str, database: str) -> list[CheckMessage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Inspection:
 
     server: str
     """Which program, in which version."""
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
     """What an operator would ask next."""
     concerns: Sequence[Concern] = ()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import connections
+
 from djqueue.compat import task_backends
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.records import Job, JobFilter
 from djqueue.states import FINAL_STATES, JobState
@@ -47,3 +50,10 @@ def stored(result: Any) -> Job:
 def worker_pids() -> list[int]:
     """The process ids of the workers that live, as they announced themselves."""
     return [worker.pid for worker in sorted(engine().workers(), key=lambda worker: worker.name) if not worker.is_dead]
+
+
+def close() -> None:
+    """End the connections of this thread to the store."""
+    if not isinstance(engine(), PostgresEngine):
+        engine().close()  # type: ignore[attr-defined]
+    connections.close_all()

@@ -27,7 +27,7 @@ from djqueue import (
     conf,
     registry,
 )
-from djqueue.backends import PostgresBackend
+from djqueue.backends import PostgresBackend, QueueBackend
 from djqueue.encoding import encode_error
 from djqueue.models import Job
 from djqueue.records import Ack, ClaimedJob, WorkerInfo
@@ -57,9 +57,9 @@ def receiving(signal: Signal, raises: Exception | None = None) -> Iterator[list[
         signal.disconnect(receiver)
 
 
-def backend() -> PostgresBackend:
+def backend() -> QueueBackend:
     found = compat.task_backends["default"]
-    assert isinstance(found, PostgresBackend)
+    assert isinstance(found, QueueBackend)
     return found
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -23,6 +24,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from djqueue import telemetry
+from djqueue.backends.stock import Stock
 from djqueue.encoding import Encoded
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.outbox import Outbox
@@ -40,9 +42,12 @@ _PUSH_CHARACTERS = 1_000_000
 class Deferred:
     """What one transaction enqueues, or one savepoint of it: it takes inserts, and is an ``on_commit`` hook."""
 
-    def __init__(self, engine: PushEngine, outbox: Outbox | None) -> None:
+    def __init__(self, engine: PushEngine, outbox: Outbox | None, stock: Stock | None) -> None:
+        """``stock`` goes with an outbox."""
         self._engine = engine
         self._outbox = outbox
+        self.stock = stock
+        self._ids = stock or engine
         self._rows: list[UUID] = []
         self._absence: EngineUnavailable | None = None
         self._texts = SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -53,7 +58,7 @@ class Deferred:
         self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, is_exclusive: bool = False
     ) -> list[InsertedJob]:
         """Promise each job an id. Whether it is a duplicate turns out when it goes into the store."""
-        ids = self._engine.reserve(len(jobs))
+        ids = self._ids.reserve(len(jobs))
         for first, last in _parts([len(job.args) + len(job.kwargs) for job in jobs]):
             self._add(Push(jobs=jobs[first:last], ids=ids[first:last], rule=rule, is_exclusive=is_exclusive))
         now = datetime.now(UTC)
@@ -61,7 +66,7 @@ class Deferred:
 
     def insert_many(self, job: NewJob, arguments: Sequence[Encoded]) -> InsertedMany:
         """Promise each job an id."""
-        ids = self._engine.reserve(len(arguments))
+        ids = self._ids.reserve(len(arguments))
         for first, last in _parts([len(args) + len(kwargs) for args, kwargs in arguments]):
             self._add(Push(jobs=[job], ids=ids[first:last], arguments=arguments[first:last]))
         now = datetime.now(UTC)
@@ -69,6 +74,8 @@ class Deferred:
 
     def __call__(self) -> None:
         """Send it all. Never raises: what cannot be sent is lost, or left to the relay."""
+        if self.stock is not None and self.stock.is_away:
+            return
         try:
             sent: list[UUID] = []
             rows = iter(self._rows)
@@ -110,13 +117,21 @@ class Deferred:
         except Exception as error:
             if isinstance(error, EngineUnavailable):
                 self._absence = error
+                if self.stock is not None:
+                    self.stock.note_absence()
             return [error] * len(pushes)
         return [None] * len(pushes)
 
     def _tell(self, push: Push, error: Exception) -> None:
         job = push.jobs[0]
         several = {"count": len(push.ids), "last_job": push.ids[-1]} if len(push.ids) > 1 else {}
-        about = {"job": push.ids[0], **several, "task": job.task, "queue": job.queue, "error": str(error)}
+        about: dict[str, Any] = {
+            "job": push.ids[0],
+            **several,
+            "task": job.task,
+            "queue": job.queue,
+            "error": str(error),
+        }
         if self._outbox is not None:
             telemetry.emit("djqueue.outbox.waiting", logging.WARNING, **about)
         else:
@@ -124,7 +139,7 @@ class Deferred:
 
 
 def deferred(
-    connection: BaseDatabaseWrapper, backend: str, engine: PushEngine, outbox: Outbox | None
+    connection: BaseDatabaseWrapper, backend: str, engine: PushEngine, outbox: Outbox | None, stock: Stock | None
 ) -> Deferred | None:
     """Return what takes the inserts of the caller's transaction; None if there is no transaction."""
     if not connection.in_atomic_block:
@@ -132,7 +147,7 @@ def deferred(
             return None
         if outbox is not None:
             # Nobody tells of the end of a transaction that is managed by hand: the relay will find the rows.
-            return Deferred(engine, outbox)
+            return Deferred(engine, outbox, stock)
     pending: dict[str, tuple[weakref.ref[Deferred], int]] = connection.__dict__.setdefault("_djqueue_deferred", {})
     hooks = connection.run_on_commit
     known, place = pending.get(backend, (None, 0))
@@ -146,7 +161,7 @@ def deferred(
         and hooks[place][0] == set(connection.savepoint_ids)
     ):
         return hook
-    hook = Deferred(engine, outbox)
+    hook = Deferred(engine, outbox, stock)
     transaction.on_commit(hook, using=connection.alias, robust=True)
     # Weakly: a hook that Django drops must not keep its file open.
     pending[backend] = (weakref.ref(hook), len(hooks) - 1)

@@ -11,6 +11,7 @@ MAX_AGE_SECONDS = 300.0
 SILENT_SECONDS = 15.0
 OVERDUE_SECONDS = 10.0
 LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0}
+OUTBOX_SECONDS = 60.0
 SNAPSHOT_SECONDS = 300.0
 MANY_TRANSACTIONS = 100_000
 MANY_DEAD = 100_000
@@ -42,6 +43,20 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         _stage(health),
         *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
     ]
+
+
+def judge_outbox(backend: str, oldest_seconds: float | None) -> Finding:
+    """Judge what waits between the transactions of a backend and its store."""
+    name = f"outbox of {backend}"
+    if oldest_seconds is None:
+        return Finding(name, True, "Nothing waits.")
+    is_ok = oldest_seconds <= OUTBOX_SECONDS
+    return Finding(
+        name,
+        is_ok,
+        f"Its oldest row has waited for {span(oldest_seconds)}.",
+        "" if is_ok else "The leader of the workers sends it when the server takes it: its log says what keeps it.",
+    )
 
 
 def _queues(health: Health, max_age: float) -> list[Finding]:

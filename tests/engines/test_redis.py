@@ -151,6 +151,20 @@ class TestConnection:
         assert rescued.requeued == 1
         assert engine.counts()[0].states == {"available": 1}
 
+    def test_a_verb_that_is_interrupted_leaves_no_answer_for_the_next(self, engine, monkeypatch):
+        engine.insert([NewJob("t")])
+        receive = client.Client._receive
+
+        def interrupted(self):
+            monkeypatch.setattr(client.Client, "_receive", receive)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client.Client, "_receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.reserve(7)
+
+        assert engine.get(1).task == "t"
+
     def test_nothing_listens_there(self, server):
         refused = RedisEngine("redis://127.0.0.1:1/0")
 
@@ -477,6 +491,18 @@ class TestValues:
         assert [job.id for job in jobs] == list(range(jobs[0].id, jobs[0].id + 5000))
         assert {row.queue: sum(row.states.values()) for row in engine.counts()} == {"q0": 1667, "q1": 1667, "q2": 1666}
 
+    def test_large_arguments_come_in_parts_and_nothing_is_left_behind(self, engine):
+        large = json.dumps(["x" * 100_000])
+        jobs = engine.insert([NewJob("t", args=large, priority=n % 2) for n in range(400)])
+        expected = [job.id for n, job in enumerate(jobs) if n % 2] + [job.id for n, job in enumerate(jobs) if not n % 2]
+        found: list[int] = []
+        with a_worker(engine) as (worker, me):
+            while more := worker.fetch("default", 400, me):
+                assert len(more) <= 100
+                found += [job.id for job in more]
+
+        assert found == expected
+
     def test_outcomes_of_many_megabytes_are_stored(self, engine):
         engine.insert([NewJob("t")] * 40)
         large = json.dumps("x" * 500_000)
@@ -581,6 +607,19 @@ class TestPrefix:
             assert listener.wait(0.05) == set()
             assert (len(engine.counts()), len(other.counts())) == (0, 1)
         other.close()
+
+    def test_of_a_cluster_any_node_will_do(self):
+        """Where the one that was named is gone, those are asked that it has told of."""
+        url = stores.cluster()
+        stores.empty(url)
+        engine = RedisEngine(url)
+        engine.insert([NewJob("t")])
+        engine._nodes._first = ("127.0.0.1", 1)
+        engine._nodes._home = ("127.0.0.1", 2)
+        engine.close()
+
+        assert engine.counts()[0].states == {"available": 1}
+        engine.close()
 
     @pytest.mark.parametrize("prefix", ["a", "b", "c", "d", "e", "f"])
     def test_wherever_a_cluster_keeps_it_it_is_found(self, prefix):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from djqueue.encoding import Encoded
 from djqueue.engines.protocol import Engine, WorkerEngine
-from djqueue.records import Ack, NewJob
+from djqueue.records import Ack, NewJob, UniqueRule
 from djqueue.states import JobState
 from tests import stores
 
@@ -101,3 +102,57 @@ class TestReservedIds:
         push(ids)
 
         assert [job.id for job in worker.fetch("default", 3, me)] == [direct.id, *ids]
+
+    def test_a_server_that_forgot_its_last_ids_does_not_hand_them_out_again(
+        self, engine: Engine, push: Callable[[list[int]], list[int]]
+    ) -> None:
+        ids = [id + 100_000 for id in engine.reserve(3)]
+
+        push(ids)
+
+        assert engine.reserve(1)[0] > ids[-1]
+
+
+class TestHolders:
+    KEYED = JOB._replace(unique_key="k")
+
+    def test_a_live_job_holds_its_key(self, engine: Engine, worker: WorkerEngine, me: UUID) -> None:
+        assert engine.holders(["k"]) == {}
+        [job] = engine.insert([self.KEYED])
+
+        assert engine.holders(["other", "k"]) == {"k": job._replace(was_duplicate=True)}
+        [claimed] = worker.fetch("default", 1, me)
+        assert engine.holders(["k"])["k"].state is JobState.EXECUTING
+        worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)])
+        assert engine.holders(["k"]) == {}
+
+    def test_it_holds_it_beyond_its_end_where_the_rule_says_so(
+        self, engine: Engine, worker: WorkerEngine, me: UUID
+    ) -> None:
+        rule = UniqueRule(window=timedelta(hours=1))
+        [job] = engine.insert([self.KEYED], rule=rule)
+        [claimed] = worker.fetch("default", 1, me)
+        worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)])
+
+        assert engine.holders(["k"]) == {}
+        assert engine.holders(["k"], rule=rule)["k"].id == job.id
+        assert engine.holders(["k"], rule=rule, now=job.inserted_at + timedelta(hours=2)) == {}
+
+    def test_any_number_of_keys_may_be_asked_about(self, engine: Engine) -> None:
+        keys = [f"k{number}" for number in range(1200)]
+        engine.insert([JOB._replace(unique_key=key) for key in keys])
+
+        assert list(engine.holders(keys)) == keys
+
+    def test_a_second_push_of_a_job_with_a_key_touches_nothing(
+        self, engine: Engine, worker: WorkerEngine, me: UUID
+    ) -> None:
+        ids = engine.reserve(1)
+        engine.insert([self.KEYED], ids=ids)
+        [claimed] = worker.fetch("default", 1, me)
+        worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)])
+
+        [again] = engine.insert([self.KEYED], ids=ids)
+
+        assert (again.id, again.state, again.was_duplicate) == (ids[0], JobState.COMPLETED, False)
+        assert engine.holders(["k"]) == {}

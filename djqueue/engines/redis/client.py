@@ -15,13 +15,13 @@ from typing import Any
 
 import hiredis
 import msgpack
-from redis.connection import AbstractConnection, Connection, parse_url
+from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
-CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 30.0
 _LOOK_AFTER_SECONDS = 0.05
 """A connection that rested so long is looked at before it is used: the server may have closed it."""
@@ -43,20 +43,20 @@ class Client:
     protocol = 2
 
     def __init__(
-        self, url: str, prefix: str, *, name: str = "djqueue", answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
+        self,
+        nodes: Nodes,
+        prefix: str,
+        *,
+        name: str = "djqueue",
+        answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
         self.key = b"{%b}:" % prefix.encode()
         """The one key that is named to the server: in a cluster it says where to go. The scripts build the others from it."""
         self.name = name
         """What the server calls the next connection."""
         self._pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
-        options = parse_url(url)
-        self._kind: type[AbstractConnection] = options.pop("connection_class", Connection)
-        self._options = {
-            "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "socket_timeout": answer_timeout_seconds,
-            **{name: value for name, value in options.items() if name != "protocol"},
-        }
+        self._nodes = nodes
+        self._answer_timeout = answer_timeout_seconds
         self._connection: AbstractConnection | None = None
         self.socket: socket.socket | None = None
         self._answers: Any = None
@@ -83,12 +83,15 @@ class Client:
         wanted = script(name)
         command: tuple[bytes, bytes] = (b"EVALSHA", wanted.sha)
         while True:
-            messages = [_packed(*command, 1, self.key, *args) for args in calls]
+            messages = [packed(*command, 1, self.key, *args) for args in calls]
             if len(messages) == 1:
                 answers = self._ask(messages[0], 1)
             else:
-                together = b"".join([_packed(b"MULTI"), *messages, _packed(b"EXEC")])
-                answers = self._ask(together, len(calls) + 2)[-1]
+                together = b"".join([packed(b"MULTI"), *messages, packed(b"EXEC")])
+                *queued, answers = self._ask(together, len(calls) + 2)
+                if isinstance(answers, hiredis.ReplyError):
+                    # It only says that one of the commands before it was refused.
+                    self._checked(next((one for one in queued if isinstance(one, hiredis.ReplyError)), answers))
             if not (isinstance(answers[0], hiredis.ReplyError) and str(answers[0]).startswith("NOSCRIPT")):
                 return [self._checked(answer) for answer in answers]
             # The server has not seen it, or was told to forget it, and so has done nothing. This shows it to the server too.
@@ -96,7 +99,12 @@ class Client:
 
     def command(self, *args: Argument) -> Any:
         """Run one command and return its answer."""
-        return self._checked(self._ask(_packed(*args), 1)[0])
+        return self.commands([args])[0]
+
+    def commands(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run commands that have nothing to do with each other, sent together, and return their answers."""
+        answers = self._ask(b"".join([packed(*args) for args in commands]), len(commands))
+        return [self._checked(answer) for answer in answers]
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -107,18 +115,21 @@ class Client:
     def _ask(self, message: bytes, count: int) -> list[Any]:
         """Send a message and return its answers; go where a cluster says that the keys are."""
         for _ in range(_REDIRECTIONS):
-            self._send(message)
-            answers = [self._receive() for _ in range(count)]
+            try:
+                self._send(message)
+                answers = [self._receive() for _ in range(count)]
+            except BaseException:
+                # Whatever it was, a time limit or Ctrl-C: an answer that is still to come must not be taken for the next one's.
+                self.close()
+                raise
             for answer in answers:
                 if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED "):
-                    self._go_to(str(answer).split(" ")[2])
+                    self._nodes.move(str(answer).split(" ")[2])
+                    self.close()
                     break
             else:
-                if isinstance(answers[-1], hiredis.ReplyError) and count > 1:
-                    # EXEC only says that one of the commands before it was refused.
-                    self._checked(next(answer for answer in answers if isinstance(answer, hiredis.ReplyError)))
                 return answers
-        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self._where()}.")
+        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self._nodes}.")
 
     def _send(self, message: bytes) -> None:
         if self._connection is not None and (self._pid != os.getpid() or self._has_ended()):
@@ -134,7 +145,7 @@ class Client:
                 # What did not leave completely was not done: it may be sent again on another connection.
                 self.close()
                 if is_last:
-                    raise EngineUnavailable(f"{self._where()} hung up: {error}") from error
+                    raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
 
     def _receive(self) -> Any:
         while (answer := self._answers.gets()) is False:
@@ -151,7 +162,7 @@ class Client:
             self._answers.feed(data)
         except OSError as error:
             self.close()
-            raise EngineUnavailable(f"{self._where()} did not answer: {error}") from error
+            raise EngineUnavailable(f"The server at {self._nodes} did not answer: {error}") from error
 
     def _has_ended(self) -> bool:
         """Say whether the server has closed a connection that was not used for a while."""
@@ -162,25 +173,32 @@ class Client:
         return bool(poll.poll(0))
 
     def _connect(self) -> None:
-        # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
-        connection = self._kind(**self._options, client_name=self.name, protocol=self.protocol, driver_info=None)
-        try:
-            connection.connect()
-        except (RedisError, OSError) as error:
-            connection.disconnect()
-            raise EngineUnavailable(f"{self._where()} cannot be reached: {error}") from error
+        error: Exception | None = None
+        for home in self._nodes.candidates():
+            # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
+            connection = self._nodes.connection(
+                home,
+                client_name=self.name,
+                protocol=self.protocol,
+                socket_timeout=self._answer_timeout,
+                driver_info=None,
+            )
+            try:
+                connection.connect()
+                break
+            except (RedisError, OSError) as refusal:
+                connection.disconnect()
+                error = error or refusal
+        else:
+            raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
         self.socket = connection._sock
+        assert self.socket is not None
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
-        self._used = time.monotonic()
-
-    def _go_to(self, node: str) -> None:
-        host, _, port = node.rpartition(":")
-        self.close()
-        self._options["port"] = int(port)
-        if host:  # none: the host that we have asked
-            self._options["host"] = host
+        if not self._nodes.is_known:
+            self.socket.sendall(packed(b"CLUSTER", b"SLOTS"))
+            self._nodes.learn(self._receive())
 
     def _checked(self, answer: Any) -> Any:
         if not isinstance(answer, hiredis.ReplyError):
@@ -190,26 +208,14 @@ class Client:
         if word in _RECONNECT:
             self.close()
         if word in _UNAVAILABLE:
-            raise EngineUnavailable(f"{self._where()} does not do this now: {text}")
-        raise EngineRefused(f"{self._where()} does not take this: {text}")
-
-    def _where(self) -> str:
-        options = self._options
-        return f"The server at {options.get('path') or '{}:{}'.format(options.get('host', 'localhost'), options.get('port', 6379))}"
+            raise EngineUnavailable(f"The server at {self._nodes} does not do this now: {text}")
+        raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")
 
 
-def address(url: str) -> str:
-    """Name the place of a url: what leads to the same keys has the same name, whoever logs in there and however."""
-    options = parse_url(url)
-    database = options.get("db", 0)
-    if "path" in options:
-        return f"unix:{options['path']}/{database}"
-    return f"redis:{options.get('host', 'localhost')}:{options.get('port', 6379)}/{database}"
-
-
-def _packed(*args: Argument) -> bytes:
+def packed(*args: Argument) -> bytes:
+    """Return a command as it is sent."""
     try:
-        packed: bytes = hiredis.pack_command(args)
+        packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # they say one argument, and take any number
     except UnicodeError as error:
         raise EngineRefused(f"This text cannot be stored: {error}") from error
     if len(packed) > _LARGEST_BYTES and any(len(arg) > _LARGEST_BYTES for arg in args if not isinstance(arg, int)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Literal
 from uuid import UUID
 
 import msgpack
@@ -44,8 +44,9 @@ def micros(at: datetime) -> int:
     return (at - _EPOCH) // MICROSECOND
 
 
+@lru_cache(4096)
 def moment(at: float) -> datetime:
-    """Return a stored time."""
+    """Return a stored time. Jobs that were stored or claimed together share theirs."""
     return _EPOCH + timedelta(0, 0, at)
 
 
@@ -59,9 +60,20 @@ def common(job: NewJob) -> tuple[Any, ...]:
     return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
 
 
+def job_bytes(jobs: Sequence[NewJob]) -> int:
+    """Return about how much room the jobs take."""
+    return sum([len(job.args) + len(job.kwargs) + len(job.meta) for job in jobs])
+
+
 def is_plain(job: NewJob) -> bool:
     """Say whether a job has no times of its own and no unique key."""
-    return job.scheduled_at is job.delay is job.expires_at is job.max_age is job.unique_key is None
+    return (
+        job.scheduled_at is None
+        and job.delay is None
+        and job.expires_at is None
+        and job.max_age is None
+        and job.unique_key is None
+    )
 
 
 def times(job: NewJob) -> tuple[Any, ...]:
@@ -124,7 +136,7 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
     )
 
 
-def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None) -> ClaimedJob:
+def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
     """Return a job as fetched."""
     _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
     if run is None:
@@ -153,14 +165,14 @@ def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
     return job
 
 
-def errors_text(errors: Sequence[Any] | bool) -> str:
+def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
     """Return the errors of a job as JSON. What a script has noted itself, which writes none, becomes an error here."""
-    if not errors or isinstance(errors, bool):
+    if not errors:
         return "[]"
     return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
 
 
-def merged_meta(meta: str, notes: Sequence[str] | bool, snoozed: int, interrupted: int) -> dict[str, Any]:
+def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:
     """Return the meta of a job with what was noted in it since."""
     merged: dict[str, Any] = json.loads(meta)
     for note in notes or ():

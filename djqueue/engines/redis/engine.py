@@ -9,13 +9,27 @@ from datetime import datetime
 from uuid import UUID
 
 from djqueue.encoding import Encoded
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client, address
-from djqueue.engines.redis.codec import LEVEL, STATES, clock, columns, common, is_plain, moment, read_job, times, unpack
+from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
+from djqueue.engines.redis.codec import (
+    LEVEL,
+    STATES,
+    clock,
+    columns,
+    common,
+    is_plain,
+    job_bytes,
+    moment,
+    read_job,
+    times,
+    unpack,
+)
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.nodes import Nodes
+from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.steering import Steering
-from djqueue.engines.redis.unique import insert_unique
+from djqueue.engines.redis.unique import holders, insert_unique
 from djqueue.engines.redis.walks import Walks
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
@@ -34,8 +48,6 @@ from djqueue.records import (
 from djqueue.states import JobState
 from djqueue.vitals import Health
 
-_CHUNK = 1000
-"""So many jobs are stored by one run of a script: a few milliseconds, in which the server does nothing else."""
 _NOT_TRANSACTIONAL = (
     "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
     " transactional=True."
@@ -63,13 +75,14 @@ class RedisEngine(Steering, Walks):
     ) -> None:
         self.url = url
         self.prefix = prefix
+        self._nodes = Nodes(url)
         self.answer_timeout = answer_timeout_seconds
         self._local = threading.local()
 
     @property
     def store(self) -> str:
         """Name the store: where it is, and the prefix, but neither user nor password."""
-        return f"{address(self.url)} {self.prefix}"
+        return f"{self._nodes.address} {self.prefix}"
 
     @property
     def client(self) -> Client:
@@ -102,14 +115,14 @@ class RedisEngine(Steering, Walks):
             at, id = client.run("insert_one", job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], score)
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         calls = []
-        for first in range(0, len(jobs), _CHUNK):
-            given = b"" if ids is None else pack(list(ids[first : first + _CHUNK]))
-            calls.append((clock(now), pack(columns(jobs[first : first + _CHUNK], pack)), given))
-        answer = []
-        for number, (at, first_id, states) in enumerate(client.run_all("insert", calls)):
+        for first, part in parts(jobs, job_bytes):
+            given = b"" if ids is None else pack(list(ids[first : first + len(part)]))
+            calls.append((clock(now), pack(columns(part, pack)), given))
+        answer: list[InsertedJob] = []
+        for at, first_id, states in client.run_all("insert", calls):
             inserted_at = moment(at)
             for place, state in enumerate(states):
-                id = first_id + place if ids is None else ids[number * _CHUNK + place]
+                id = first_id + place if ids is None else ids[len(answer)]
                 answer.append(InsertedJob(id, STATES[state - 49], inserted_at))
         return answer
 
@@ -128,18 +141,19 @@ class RedisEngine(Steering, Walks):
         pack = client.pack
         shared = pack(common(job))[1:], pack((job.queue, job.priority, *times(job)))
         calls = [
-            (
-                clock(now),
-                *shared,
-                pack(client.pack_each(arguments[first : first + _CHUNK])),
-                b"" if ids is None else ids[first],
-            )
-            for first in range(0, len(arguments), _CHUNK)
+            (clock(now), *shared, pack(client.pack_each(part)), b"" if ids is None else ids[first])
+            for first, part in parts(arguments, _argument_bytes)
         ]
         answers = client.run_all("insert_many", calls)
         at, first_id, state = answers[0]
         # Nobody else stores a job in between, so their ids follow one another.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
+
+    def holders(
+        self, keys: Sequence[str], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> dict[str, InsertedJob]:
+        """Return the jobs that hold these unique keys now, by key; a key that nobody holds is not among them."""
+        return holders(self.client, keys, rule, now)
 
     def reserve(self, count: int) -> range:
         """Reserve ids for jobs that are stored later, if at all."""
@@ -210,7 +224,7 @@ class RedisEngine(Steering, Walks):
 
     def open_listener(self) -> RedisListener:
         """Open a listener; it connects at its first mark."""
-        return RedisListener(self.url, self.prefix)
+        return RedisListener(self._nodes, self.prefix)
 
     def open_worker(self) -> RedisWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
@@ -221,4 +235,8 @@ class RedisEngine(Steering, Walks):
         self.client.close()
 
     def _open(self, name: str) -> Client:
-        return Client(self.url, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)
+        return Client(self._nodes, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)
+
+
+def _argument_bytes(arguments: Sequence[Encoded]) -> int:
+    return sum([len(args) + len(kwargs) for args, kwargs in arguments])

@@ -18,7 +18,8 @@ from typing import Any, Self
 
 import hiredis
 
-from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.client import Client, packed
+from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
@@ -36,8 +37,8 @@ _CANCEL = "cancel:"
 class RedisListener:
     """One connection, on which it hears messages and writes marks."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._ears = _Ears(url, prefix, name="djqueue:listener", answer_timeout_seconds=_ANSWER_TIMEOUT_SECONDS)
+    def __init__(self, nodes: Nodes, prefix: str) -> None:
+        self._ears = _Ears(nodes, prefix, name="djqueue:listener", answer_timeout_seconds=_ANSWER_TIMEOUT_SECONDS)
         self._connect_after = 0.0
         self._marked: dict[str, float] = {}
         """When each mark that stands was written."""
@@ -100,18 +101,17 @@ class RedisListener:
             os.close(self._writer)
             self._reader = self._writer = -1
 
-    def _mark(self, queues: Sequence[str]) -> None:
+    def _mark(self, names: Sequence[str]) -> None:
         # Twice: a connection that has ended meanwhile is noticed only when it is used.
         for _ in range(2):
             was_connected = self._ears.socket is not None
             if not was_connected and time.monotonic() < self._connect_after:
                 return
             try:
-                for queue in queues:
-                    self._ears.command(
-                        b"SET", self._ears.key + b"asleep:" + queue.encode(), b"", b"PX", _MARK_MILLISECONDS
-                    )
-                    self._marked[queue] = time.monotonic()
+                key = self._ears.key + b"asleep:"
+                self._ears.commands([(b"SET", key + name.encode(), b"", b"PX", _MARK_MILLISECONDS) for name in names])
+                now = time.monotonic()
+                self._marked.update(dict.fromkeys(names, now))
                 return
             except (EngineUnavailable, EngineRefused) as error:
                 self._lose(error, was_connected=was_connected)
@@ -162,8 +162,8 @@ class _Ears(Client):
 
     protocol = 3
 
-    def __init__(self, url: str, prefix: str, **options: Any) -> None:
-        super().__init__(url, prefix, **options)
+    def __init__(self, nodes: Nodes, prefix: str, **options: Any) -> None:
+        super().__init__(nodes, prefix, **options)
         self.heard: list[str] = []
 
     def hear(self) -> None:
@@ -180,7 +180,7 @@ class _Ears(Client):
     def _connect(self) -> None:
         super()._connect()
         assert self.socket is not None
-        self.socket.sendall(hiredis.pack_command((b"SUBSCRIBE", self.key + b"wake")))
+        self.socket.sendall(packed(b"SUBSCRIBE", self.key + b"wake"))
         answer = super()._receive()
         if isinstance(answer, hiredis.ReplyError):
             self.close()

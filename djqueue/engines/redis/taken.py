@@ -11,6 +11,13 @@ from djqueue.engines.redis.codec import NUMBERS, micros
 from djqueue.records import Ack
 
 
+def taken_bytes(acks: Sequence[Ack]) -> int:
+    """Return about how much room these outcomes take, with their jobs."""
+    return sum(
+        [len(ack.taken.args) + len(ack.taken.kwargs) + len(ack.result or "") for ack in acks if ack.taken is not None]
+    )
+
+
 def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any]:
     """Return these outcomes, and their jobs, as ``record.lua`` takes them."""
     now = time.monotonic()

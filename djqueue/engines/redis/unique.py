@@ -9,11 +9,25 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, moment
+from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, job_bytes, moment
+from djqueue.engines.redis.parts import parts
 from djqueue.records import InsertedJob, NewJob, UniqueRule
 
 CHUNK = 500
 """So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
+
+
+def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime | None) -> dict[str, InsertedJob]:
+    """Return the jobs that hold these keys now, those of which nobody holds any left out; nothing is stored."""
+    found: dict[str, InsertedJob] = {}
+    how = client.pack(_columns(rule))
+    for first in range(0, len(keys), CHUNK):
+        some = keys[first : first + CHUNK]
+        for key, holder in zip(some, client.run("holders", clock(now), client.pack(list(some)), how), strict=True):
+            if holder:
+                id, state, inserted_at = holder
+                found[key] = InsertedJob(int(id), STATES[state - 1], moment(inserted_at), True)
+    return found
 
 
 def insert_unique(
@@ -21,23 +35,15 @@ def insert_unique(
 ) -> list[InsertedJob]:
     """Store jobs, or say which job stands for each of them."""
     pack = client.pack
-    how = pack(
-        (
-            rule.window is not None and rule.window // MICROSECOND,
-            rule.holds_completed,
-            rule.replace,
-            rule.reschedule,
-            rule.follow_up,
-        )
-    )
+    how = pack(_columns(rule))
     calls = [
         (
             clock(now),
-            pack(columns(jobs[first : first + CHUNK], pack)),
-            b"" if ids is None else pack(list(ids[first : first + CHUNK])),
+            pack(columns(part, pack)),
+            b"" if ids is None else pack(list(ids[first : first + len(part)])),
             how,
         )
-        for first in range(0, len(jobs), CHUNK)
+        for first, part in parts(jobs, job_bytes, limit=CHUNK)
     ]
     answer = []
     for flat in client.run_all("insert_unique", calls):
@@ -47,3 +53,9 @@ def insert_unique(
             for id, state, inserted_at, is_duplicate in zip(rows, rows, rows, rows, strict=True)
         ]
     return answer
+
+
+def _columns(rule: UniqueRule) -> tuple[object, ...]:
+    """A rule as the scripts take it."""
+    window = rule.window is not None and rule.window // MICROSECOND
+    return window, rule.holds_completed, rule.replace, rule.reschedule, rule.follow_up

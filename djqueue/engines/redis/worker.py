@@ -13,9 +13,10 @@ from uuid import UUID
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
-from djqueue.engines.redis.taken import taken_columns
+from djqueue.engines.redis.taken import taken_bytes, taken_columns
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
     Ack,
@@ -34,9 +35,6 @@ logger = logging.getLogger("djqueue.engine")
 
 LONGEST_DELAY_SECONDS = 3650 * 86400
 """Python cannot read a year beyond 9999."""
-_CHUNK = 1000
-"""So many jobs are handled by one run of a script."""
-_CHUNK_BYTES = 4_000_000
 _STAGED_AT_ONCE = 500
 
 
@@ -68,7 +66,7 @@ class RedisWorkerEngine(Pruning):
     ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
         claimed: list[ClaimedJob] = []
-        while (wanted := min(limit - len(claimed), _CHUNK)) > 0:
+        while (wanted := min(limit - len(claimed), LIMIT)) > 0:
             at, found = self._pop("fetch", queue, wanted, worker, now)
             claimed += [read_claimed(at, *job) for job in found]
             if len(found) < wanted:
@@ -77,12 +75,10 @@ class RedisWorkerEngine(Pruning):
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
-        at, found = self._pop("take", queue, min(limit, _CHUNK), worker, now)
+        at, found = self._pop("take", queue, min(limit, LIMIT), worker, now)
         return [read_taken(at, worker, *job) for job in found]
 
-    def _pop(
-        self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None
-    ) -> tuple[int, list[tuple[bytes, bytes, bytes | None]]]:
+    def _pop(self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None) -> tuple[int, list[Any]]:
         if limit <= 0:
             return 0, []
         # The name of a connection that is still to be opened; see ``disconnect``.
@@ -90,19 +86,17 @@ class RedisWorkerEngine(Pruning):
         answer = self._client.run(verb, queue, limit, str(worker), clock(now))
         if not answer:
             return 0, []
-        at, ids, payloads, runs = answer
-        found = zip(ids, payloads, runs, strict=True)
-        return at, [job for job in found if job[1] is not None] if None in payloads else list(found)
+        at, *found = answer
+        return at, [job for job in zip(*found, strict=True) if job[1] is not None]
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
         if taken := [ack for ack in acks if ack.taken is not None]:
-            for first in range(0, len(taken), _CHUNK):
-                columns = taken_columns(taken[first : first + _CHUNK], self._client.pack)
-                self._client.run("record", clock(now), self._client.pack(columns))
+            for _, part in parts(taken, taken_bytes):
+                self._client.run("record", clock(now), self._client.pack(taken_columns(part, self._client.pack)))
             acks = [ack for ack in acks if ack.taken is None]
         accepted = {ack.id for ack in taken}
-        for part in _parts(acks):
+        for _, part in parts(acks, _outcome_bytes):
             refused = self._client.run("ack", clock(now), self._client.pack(_columns(part)))
             stale = {place - 1 for place in refused}
             accepted.update(ack.id for place, ack in enumerate(part) if place not in stale)
@@ -112,14 +106,15 @@ class RedisWorkerEngine(Pruning):
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         requests = []
         texts = list(map(str, ids))
-        for first in range(0, len(texts), _CHUNK):
-            rows = self._client.run("cancel_requested", self._client.pack(texts[first : first + _CHUNK]))
+        for first in range(0, len(texts), LIMIT):
+            rows = self._client.run("cancel_requested", self._client.pack(texts[first : first + LIMIT]))
             requests += [CancelRequest(int(id), claim, by.decode(), reason.decode()) for id, claim, by, reason in rows]
         return requests
 
     def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
-        count, next_in, queues = 0, None, set()
+        count, next_in = 0, None
+        queues: set[str] = set()
         while (wanted := min(limit - count, _STAGED_AT_ONCE)) > 0:
             staged, next_in, names = self._client.run("stage", wanted, clock(now))
             count += staged
@@ -232,17 +227,8 @@ class RedisWorkerEngine(Pruning):
         self._client.run("resign", str(holder))
 
 
-def _parts(acks: Sequence[Ack]) -> Sequence[Sequence[Ack]]:
-    """Split outcomes into what one script is given: so many, and not too many bytes."""
-    parts: list[list[Ack]] = []
-    size = _CHUNK_BYTES
-    for ack in acks:
-        if size >= _CHUNK_BYTES or len(parts[-1]) == _CHUNK:
-            parts.append([])
-            size = 0
-        parts[-1].append(ack)
-        size += len(ack.result or "") + len(ack.error or "")
-    return parts
+def _outcome_bytes(acks: Sequence[Ack]) -> int:
+    return sum([len(ack.result or "") + len(ack.error or "") for ack in acks])
 
 
 def _columns(acks: Sequence[Ack]) -> list[Any]:

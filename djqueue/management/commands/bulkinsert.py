@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime, parse_duration
 
 from djqueue import bulk, compat, registry
-from djqueue.exceptions import DjqueueError, UnknownTask
+from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.tasks import Task
 
 EXIT_REJECTED = 3
@@ -88,6 +88,8 @@ class Command(BaseCommand):
                 if (more := error.count - len(error.lines)) > 0:
                     self.stderr.write(f"… and {more:,} more.")
                 raise CommandError(str(error)) from None
+            except BulkInterrupted as error:
+                raise CommandError(str(error)) from error
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error
             except DatabaseError as error:

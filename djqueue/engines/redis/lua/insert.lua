@@ -13,6 +13,7 @@ local first = ids and ids[1] or order
 local states, queues, soon = {}, {}, false
 local there = {}
 if ids then
+    pass(ids)
     for number, id in ipairs(ids) do
         there[number] = is_marked(id)
     end

@@ -11,6 +11,9 @@ local count = #arguments
 local order = next_places(count)
 local is_given = ARGV[5] ~= ''
 local first = is_given and tonumber(ARGV[5]) or order
+if is_given then
+    pass({first + count - 1})
+end
 if not due_at and delay and delay > 0 then
     due_at = at + delay
 end
@@ -18,18 +21,22 @@ ends_at = ends_at or max_age and at + max_age
 local start = '\155' .. pack(0, at, due_at or nil, ends_at or nil) .. common
 local is_early = due_at and due_at > at
 local score = (100 - priority) * LEVEL + order - 1
+local job_at, format, stored, list = P .. 'job:', string.format, 0, {}
 for number = 1, count do
     local id = first + number - 1
     if not (is_given and is_marked(id)) then
-        local text = text_of(id)
-        sets[#sets + 1] = P .. 'job:' .. text
-        sets[#sets + 1] = start .. arguments[number]
+        local text = format('%.0f', id)
+        stored = stored + 1
+        sets[2 * stored - 1], sets[2 * stored] = job_at .. text, start .. arguments[number]
         if is_early then
             make_wait(text, queue, SCHEDULED, due_at)
         else
-            make_ready(text, queue, score + number)
+            list[2 * stored - 1], list[2 * stored] = score + number, text
         end
     end
+end
+if not is_early then
+    ready[queue] = list
 end
 flush(at)
 mark_ids(first, first + count - 1)

@@ -10,6 +10,9 @@ local rule = cmsgpack.unpack(ARGV[4])
 local count = #jobs / 9
 -- Drawn even for duplicates: the first write is one that a server without memory refuses, before anything is done.
 local first = next_places(count)
+if ids then
+    pass(ids)
+end
 local answer = {}
 for number = 1, count do
     local id, order = ids and ids[number] or first + number - 1, first + number - 1

@@ -25,6 +25,7 @@ local P = KEYS[1]
 local call, pack = redis.call, cmsgpack.pack
 local LEVEL = 17592186044416 -- 2^44
 local HEAD_BYTES = 2047 -- of a payload: a queue, a task and a key of the longest names, and more
+local ANSWER_BYTES = 8000000
 local SOON = 1500000 -- whoever makes a job wait no longer than this wakes the stager
 local SCHEDULED, AVAILABLE, EXECUTING, RETRYABLE, SUSPENDED, COMPLETED, DISCARDED, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
 
@@ -63,7 +64,7 @@ local function head(payload)
 end
 
 local function proof(text)
-    -- claim, attempt, attempted_at, worker, queue, score, flags
+    -- claim, attempt, attempted_at, worker, queue, score (a text), flags
     return select(2, cmsgpack.unpack_limit(text, 7, 1))
 end
 
@@ -128,6 +129,35 @@ local function may_fetch(queue, worker)
         and call('HEXISTS', P .. 'dead', worker) == 0
 end
 
+local function pop(queue, limit)
+    -- Take the first jobs out of a queue: ids, scores (texts), payloads, runs (false: there is none). Where arguments are large these
+    -- are fewer, or one answer could take hundreds of megabytes; the rest goes back to where it was.
+    local key, job, run = P .. 'ready:' .. queue, P .. 'job:', P .. 'run:'
+    local found = call('ZPOPMIN', key, limit)
+    local ids, scores, jobs_at, runs_at, payloads, bytes, count = {}, {}, {}, {}, {}, 0, #found / 2
+    for number = 1, count do
+        local id = found[2 * number - 1]
+        ids[number], scores[number], jobs_at[number], runs_at[number] = id, found[2 * number], job .. id, run .. id
+    end
+    for first = 1, count, 100 do
+        if bytes > ANSWER_BYTES then
+            local rest = {}
+            for number = count, first, -1 do
+                rest[#rest + 1], rest[#rest + 2] = scores[number], ids[number]
+                ids[number], scores[number], jobs_at[number], runs_at[number] = nil, nil, nil, nil
+            end
+            call('ZADD', key, unpack(rest))
+            break
+        end
+        local last = math.min(first + 99, count)
+        for place, payload in ipairs(call('MGET', unpack(jobs_at, first, last))) do
+            payloads[first + place - 1] = payload
+            bytes = bytes + (payload and #payload or 0)
+        end
+    end
+    return ids, scores, payloads, #ids > 0 and call('MGET', unpack(runs_at)) or {}, jobs_at, runs_at
+end
+
 local function state_of(id)
     if call('HEXISTS', P .. 'executing', id) == 1 then
         return EXECUTING
@@ -159,6 +189,15 @@ local function is_marked(id)
     -- Whether a job of this id exists, or was taken out of the store to run at most once.
     local block = math.floor(id / 32768)
     return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
+end
+
+local function pass(ids)
+    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
+    -- emptied meanwhile, would hand them out again.
+    local highest = math.max(unpack(ids))
+    if tonumber(call('GET', P .. 'seq')) < highest then
+        call('SET', P .. 'seq', text_of(highest))
+    end
 end
 
 local function mark_ids(first, last)

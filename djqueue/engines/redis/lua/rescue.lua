@@ -27,19 +27,16 @@ for place = 1, #page[2], 2 do
     local claim, _, _, worker = proof(text)
     if #lost < limit and (wanted[worker] or ARGV[2] == '' and not known[worker]) and kept[id] ~= claim then
         lost[#lost + 1] = {id, text}
-        keys[#keys + 1] = P .. 'job:' .. id
         keys[#keys + 1] = P .. 'run:' .. id
     end
 end
 local requeued, discarded, cancelled, queues, names = 0, 0, 0, {}, {}
-local stored = #keys > 0 and call('MGET', unpack(keys))
+local runs = #keys > 0 and call('MGET', unpack(keys))
 for number, entry in ipairs(lost) do
     local id = entry[1]
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(entry[2])
-    local payload, text = stored[2 * number - 1], stored[2 * number]
-    local run = text and cmsgpack.unpack(text) or new_run(AVAILABLE)
+    local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(AVAILABLE)
     local has_run = not ran or ran[id] == claim
-    local max_attempts = run[MAX_ATTEMPTS] or payload and select(7, head(payload)) or 0
     released[#released + 1] = id
     if has_run then
         append(run, ERRORS, {'WorkerLost', attempt, at, worker, ARGV[5]})
@@ -51,7 +48,7 @@ for number, entry in ipairs(lost) do
         note_cancel(run, at)
         cancelled = cancelled + 1
         finish(id, run, flags)
-    elseif has_run and attempt >= max_attempts then
+    elseif has_run and attempt >= (run[MAX_ATTEMPTS] or select(7, head_of(id)) or 0) then
         run[STATE], run[FINISHED_AT] = DISCARDED, at
         discarded = discarded + 1
         finish(id, run, flags)

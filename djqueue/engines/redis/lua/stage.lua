@@ -1,20 +1,21 @@
 -- Make scheduled and retryable jobs available whose time has come, the longest due first.
 -- ARGV: limit (up to 1,000), now (empty: the server's clock).
+-- Those of one run became available at one time and run in the order of their ids.
 -- Returns: count, the microseconds until the next one is due (0 or less while due jobs remain; false: there is none), and the queues
 -- that got jobs.
 local at = moment(ARGV[2])
 local found = call('ZRANGEBYSCORE', P .. 'due', '-inf', text_of(at), 'LIMIT', 0, ARGV[1])
 local queues, names = {}, {}
 if #found > 0 then
-    local jobs_at, runs_at = {}, {}
+    table.sort(found)
+    local runs_at = {}
     for number, member in ipairs(found) do
-        jobs_at[number] = P .. 'job:' .. unranked(member)
         runs_at[number] = P .. 'run:' .. unranked(member)
     end
-    local payloads, runs = call('MGET', unpack(jobs_at)), call('MGET', unpack(runs_at))
+    local runs = call('MGET', unpack(runs_at))
     for number, member in ipairs(found) do
-        if payloads[number] then
-            local _, _, _, _, queue, priority = head(payloads[number])
+        local _, _, _, _, queue, priority = head_of(unranked(member))
+        if queue then
             local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(SCHEDULED)
             count_waiting(run[STATE], queue, -1)
             run[STATE] = AVAILABLE
