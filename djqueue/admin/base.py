@@ -91,8 +91,8 @@ class StoreAdmin(ModelAdmin[M]):
                 if len(known) > 1
             ],
             "store_list_url": shown.list_url(site, self.model),
-            # Django changed the markup of breadcrumbs in 6.1.
-            "has_breadcrumb_list": django.VERSION >= (6, 1),
+            # Django 6.1 made a list of the breadcrumbs, and moved the tools of a page out of its content, which ours replaces.
+            "has_markup_of_6_1": django.VERSION >= (6, 1),
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
