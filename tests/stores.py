@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (
             isinstance(item, pytest.Function)
             and hasattr(item, "callspec")
-            and item.callspec.params.get("engine") in REDIS
+            and not {item.callspec.params.get(name) for name in ("engine", "default_store")}.isdisjoint(REDIS)
         ):
             item.add_marker(pytest.mark.django_db(databases=[]), append=False)
 

@@ -15,8 +15,8 @@ from djqueue.backends import RedisBackend
 from djqueue.states import JobState
 from tests.app.tasks import add
 from tests.backends.conftest import Events, jobs_of, through
+from tests.defaults import ack, fetch
 from tests.proxy import Proxy
-from tests.test_backends import ack, fetch
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("backend")]
 

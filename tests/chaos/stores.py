@@ -126,7 +126,7 @@ class Redis:
         for name in ("due", "executing", "workers", "beats", "dead", "waiting"):
             if name in names:
                 yield f"The key {name!r} is left at the end."
-        if ready := [name for name in names if name.startswith(("ready:", "asleep:", "cancel:"))]:
+        if ready := [name for name in names if name.startswith(("ready:", "cancel:"))]:
             yield f"Keys are left at the end: {ready}."
 
 

@@ -10,11 +10,15 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from djqueue.benchmark.record import VARIABLE
-from djqueue.models import FinishedJob, Job
 from tests.app import tasks
+from tests.defaults import default_store, stored
 from tests.processes import environment
 
-pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+__all__ = ["default_store"]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, available_apps=["djqueue"]),
+    pytest.mark.usefixtures("default_store"),
+]
 SMALL = ("--jobs", "200", "--concurrency", "5", "--rates", "50", "--seconds", "0.5")
 
 
@@ -55,8 +59,7 @@ def test_it_measures_everything_and_leaves_nothing_of_its_own(tmp_path: Path) ->
         assert name in out
     figures = json.loads((tmp_path / "figures.json").read_text())["backends"]["default"]
     assert all(figure["value"] > 0 for figure in figures)
-    assert [str(job.pk) for job in Job.objects.all()] == [foreign.id]
-    assert not FinishedJob.objects.exists()
+    assert [str(job.id) for job in stored()] == [foreign.id]
     assert VARIABLE not in os.environ
 
 
@@ -66,7 +69,7 @@ def test_it_refuses_a_queue_that_is_not_empty(bench_tasks: Any) -> None:
     with pytest.raises(CommandError, match="There are jobs on queue"):
         run(*SMALL)
 
-    assert Job.objects.count() == 1
+    assert len(stored()) == 1
 
 
 def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:

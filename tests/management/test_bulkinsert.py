@@ -15,9 +15,12 @@ from django.db import connection
 
 from djqueue import bulk
 from djqueue.models import Job
+from tests import defaults
+from tests.defaults import default_store
 from tests.processes import environment, eventually
 
-pytestmark = pytest.mark.django_db
+__all__ = ["default_store"]
+each_store = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
 COUNT = "tests.ledger.tasks.count"
 
 
@@ -37,10 +40,12 @@ def write(path: Path, *lines: Any) -> str:
 
 
 def stored() -> list[tuple[list[Any], dict[str, Any]]]:
-    return [(job.args, job.kwargs) for job in Job.objects.order_by("id")]
+    return [(job.args, job.kwargs) for job in defaults.stored()]
 
 
 class TestJsonLines:
+    pytestmark = each_store
+
     def test_objects_are_keywords_and_arrays_are_positional(self, tmp_path: Path) -> None:
         out, _ = run(COUNT, write(tmp_path / "a.jsonl", {"number": 1}, [2], "", [3]))
 
@@ -61,7 +66,7 @@ class TestJsonLines:
         run(COUNT, path, "--queue", "mail", "--priority", "7", "--run-after", "2030-01-01T00:00:00")
         run(COUNT, path, "--run-after", "01:00:00")
 
-        first, second = Job.objects.order_by("id")
+        first, second = defaults.stored()
         assert (first.queue, first.priority, first.scheduled_at.year) == ("mail", 7, 2030)
         assert 3595 < (second.scheduled_at - second.inserted_at).total_seconds() < 3605
 
@@ -81,6 +86,8 @@ class TestJsonLines:
 
 
 class TestCsv:
+    pytestmark = each_store
+
     def test_the_first_line_names_the_arguments(self, tmp_path: Path) -> None:
         run("tests.app.tasks.add", write(tmp_path / "a.csv", "a,b", '"1\nü",2'))
 
@@ -115,6 +122,8 @@ class TestCsv:
 
 
 class TestBadLines:
+    pytestmark = each_store
+
     LINES = (
         [1],
         "{nonsense",
@@ -191,6 +200,8 @@ class TestBadLines:
 
 @pytest.mark.django_db(transaction=True)
 class TestKilled:
+    """On PostgreSQL: on Redis a file is read to its end before anything is stored."""
+
     def test_in_the_middle_nothing_is_stored_and_a_second_run_stores_all(self) -> None:
         def start() -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "django", "bulkinsert", COUNT, "-", "--batch-size", "100"]

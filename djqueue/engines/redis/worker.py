@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +12,7 @@ from uuid import UUID
 
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.codec import LONGEST_DELAY_SECONDS, NUMBERS, clock, read_claimed, read_taken
 from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
@@ -29,12 +29,11 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
+from djqueue.states import FINAL_STATES
 from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
-LONGEST_DELAY_SECONDS = 3650 * 86400
-"""Python cannot read a year beyond 9999."""
 _STAGED_AT_ONCE = 500
 
 
@@ -91,15 +90,27 @@ class RedisWorkerEngine(Pruning):
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
         """Store outcomes; return the ids that were accepted. A stale claim changes nothing."""
-        if taken := [ack for ack in acks if ack.taken is not None]:
-            for _, part in parts(taken, taken_bytes):
-                self._client.run("record", clock(now), self._client.pack(taken_columns(part, self._client.pack)))
+        pack = self._client.pack
+        taken = [ack for ack in acks if ack.taken is not None]
+        if taken:
             acks = [ack for ack in acks if ack.taken is None]
+        rest = [ack for ack in acks if ack.error is not None or ack.state not in FINAL_STATES]
+        plain = [ack for ack in acks if ack.error is None and ack.state in FINAL_STATES] if rest else acks
+        # All of it before the first script: should one of them be refused here, nothing is stored.
+        for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
+        for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
+        for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
         accepted = {ack.id for ack in taken}
-        for _, part in parts(acks, _outcome_bytes):
-            refused = self._client.run("ack", clock(now), self._client.pack(_columns(part)))
-            stale = {place - 1 for place in refused}
-            accepted.update(ack.id for place, ack in enumerate(part) if place not in stale)
+        for packed in for_record:
+            self._client.run("record", clock(now), packed)
+        for part, packed in for_plain:
+            refused, others = self._client.run("ack_plain", clock(now), packed)
+            accepted.update(_accepted(part, {*refused, *others}))
+            if others:
+                more = [part[place - 1] for place in others]
+                for_rest.append((more, pack(_columns(more))))
+        for part, packed in for_rest:
+            accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
@@ -229,6 +240,28 @@ class RedisWorkerEngine(Pruning):
 
 def _outcome_bytes(acks: Sequence[Ack]) -> int:
     return sum([len(ack.result or "") + len(ack.error or "") for ack in acks])
+
+
+def _accepted(acks: Sequence[Ack], others: Collection[int]) -> Iterator[int]:
+    """Return the ids of outcomes, without those at these places, from 1."""
+    return (ack.id for place, ack in enumerate(acks, 1) if place not in others) if others else (ack.id for ack in acks)
+
+
+def _plain_columns(acks: Sequence[Ack]) -> list[Any]:
+    """Return outcomes as ``ack_plain.lua`` takes them; moments as microseconds back from now."""
+    now = time.monotonic()
+    flat: list[Any] = []
+    for id, claim, state, started, finished, result, _, _, is_spent, _, _ in acks:
+        flat += (
+            str(id),
+            claim,
+            NUMBERS[state],
+            started is not None and int((now - started) * 1e6),
+            max(0, int((now - finished) * 1e6)) if finished else 0,
+            is_spent,
+            result is not None and result != "null" and result,
+        )
+    return flat
 
 
 def _columns(acks: Sequence[Ack]) -> list[Any]:
