@@ -192,24 +192,26 @@ class Client:
         else:
             raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
-        self.socket = connection._sock
-        assert self.socket is not None
+        connected: Any = connection._sock
+        self.socket = connected
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         if not self._nodes.is_known:
-            self._nodes.learn(self._first_answer(b"CLUSTER", b"SLOTS"))
-        answer = self._first_answer(b"EVAL", script("arrive").text, 1, self.key)
+            self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
+        answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
         # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one.
         if not (isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED ")):
             self._checked(answer)
 
-    def _first_answer(self, *args: Argument) -> Any:
+    def _first(self, *args: Argument) -> Any:
+        """Ask something on a connection that has just been made, and return what comes first, be it an error or a message."""
         assert self.socket is not None
         try:
             self.socket.sendall(packed(*args))
         except OSError as error:
+            self.close()
             raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
-        return self._receive()
+        return Client._receive(self)
 
     def _checked(self, answer: Any) -> Any:
         if not isinstance(answer, hiredis.ReplyError):

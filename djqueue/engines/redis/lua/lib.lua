@@ -304,12 +304,20 @@ local function hold(key, live, beyond, ends_at)
     held[key] = true
 end
 
-local function head_of(id)
-    -- The head of a payload, whose arguments may be large; nil if it is gone.
-    local text = call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES)
-    if text ~= '' then
-        return head(text)
+local function beginning_of(id, count)
+    -- The first values of a payload, whose arguments may be large; nil if it is gone.
+    local key = P .. 'job:' .. id
+    local text = call('GETRANGE', key, 0, HEAD_BYTES)
+    if text == '' then
+        return
+    elseif #text > HEAD_BYTES and not pcall(cmsgpack.unpack_limit, text, count, 1) then
+        text = call('GET', key) -- somebody has very long names
     end
+    return select(2, cmsgpack.unpack_limit(text, count, 1))
+end
+
+local function head_of(id)
+    return beginning_of(id, 8)
 end
 
 local function begin_follow_up(id, at)
