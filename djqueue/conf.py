@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from djqueue.encoding import MAX_ARGS_BYTES
 from djqueue.exceptions import InvalidOptions
 from djqueue.records import PruneRule
 from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
@@ -54,7 +55,7 @@ class Options:
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
-    """The most that the arguments of one job may take as JSON."""
+    """The most that the arguments of one job may take as JSON, before they are compressed."""
     max_result_bytes: int = 256 * 1024
     """The most that a returned value may take as JSON; a larger one fails the job."""
     poll_interval_seconds: float = 1.0
@@ -80,8 +81,8 @@ class PostgresOptions(Options):
     database: str = "default"
     """The alias in DATABASES that holds the tables."""
     durability: str = "durable"
-    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
-    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the database server, be it of
+    one of its processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     listen: bool = True
     """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
     statement_timeout_seconds: float = 30.0
@@ -121,7 +122,7 @@ _TLS_PARAMETERS = (
 )
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
-    "max_args_bytes": (1024, 64 * 1024 * 1024),
+    "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
     "statement_timeout_seconds": (1, 3600),
