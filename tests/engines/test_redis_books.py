@@ -13,6 +13,7 @@ import pytest
 
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
+from djqueue.exceptions import EngineUnavailable
 from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
 from djqueue.states import FINAL_STATES, JobState
 
@@ -212,6 +213,27 @@ def test_so_do_many_at_once(
     assert {queue.queue for queue in engine.counts()} <= set(QUEUES)
 
 
+def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+    somebody = Somebody(engine, worker, me, 3)
+    refused = 0
+
+    try:
+        for turn in range(300):
+            # Room for a while, and none for a while.
+            engine.client.command("CONFIG", "SET", "maxmemory", str(int(turn % 3 != 0)))
+            try:
+                somebody.act()
+            except EngineUnavailable as error:
+                refused += "OOM" in str(error)
+            if turn % 10 == 9:
+                audit(engine)
+    finally:
+        engine.client.command("CONFIG", "SET", "maxmemory", "0")
+
+    assert refused > 10
+    audit(engine)
+
+
 def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
     somebody = Somebody(engine, worker, me, 7)
     for _ in range(300):
@@ -223,7 +245,7 @@ def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: WorkerEng
 
     prefix = engine.client.key.decode()
     left = {key.decode().removeprefix(prefix) for key in engine.client.command("KEYS", f"{prefix}*")}
-    assert left <= {"seq", "queues", "workers", "beats"}
+    assert left <= {"seq", "server", "queues", "workers", "beats"}
 
 
 def test_the_audit_would_notice(engine: RedisEngine) -> None:
@@ -272,3 +294,17 @@ def test_msgpack_of_lua_and_python_agree_on_long_texts(engine: RedisEngine, work
         [job] = worker.fetch("a", 1, me)
 
         assert (job.args, job.meta) == (args, meta)
+
+
+def test_names_of_any_length_are_found_steered_and_forgotten(engine: RedisEngine) -> None:
+    long = [NewJob("t" * size, f'["{"x" * 3000}"]', queue="a", unique_key="k" * size) for size in (1000, 2500, 9000)]
+    ids = [job.id for job in engine.insert(long)]
+
+    assert engine.find(JobFilter(task="t" * 9000), last=ids[-1]) == ids[2:]
+    assert engine.find(JobFilter(), last=ids[-1]) == ids
+    assert all(one.is_done for one in engine.discard(ids))
+    audit(engine)
+    with engine.open_worker() as worker:
+        rules = [PruneRule(JobState.DISCARDED, timedelta(0), queue="a")]
+        assert worker.prune(rules, now=engine.now() + timedelta(days=1)).count == 3
+    audit(engine)

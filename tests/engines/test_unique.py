@@ -124,6 +124,27 @@ class TestUnique:
 
         assert [job.was_duplicate for job in jobs] == [False, False, True, False]
 
+    @pytest.mark.parametrize("rule", [LIVE_ONLY, REPLACE, RESCHEDULE])
+    def test_a_single_job_by_the_stores_own_clock_holds_its_key_as_any_other(self, engine, worker, me, rule):
+        first, twin = (engine.insert([NewJob("t", unique_key="k")], rule=rule)[0] for _ in range(2))
+        assert (first.was_duplicate, twin) == (False, first._replace(was_duplicate=True))
+
+        end(worker, fetch(worker, me))
+        [again] = engine.insert([NewJob("t", unique_key="k")], rule=rule)
+
+        assert not again.was_duplicate
+        assert engine.get(again.id).unique_key == "k"
+
+    def test_a_job_that_asks_for_no_period_neither_heeds_nor_ends_one(self, engine, worker, me):
+        held = engine.insert([NewJob("t", unique_key="k")], rule=WINDOW)[0]
+        end(worker, fetch(worker, me))
+
+        [other] = engine.insert([NewJob("t", unique_key="k")])
+        assert not other.was_duplicate
+        end(worker, fetch(worker, me))
+
+        assert engine.insert([NewJob("t", unique_key="k")], rule=WINDOW)[0].id == held.id
+
     @in_transactions
     @pytest.mark.parametrize("rule", RULES)
     def test_a_rolled_back_job_leaves_its_key_free(self, engine, rule):

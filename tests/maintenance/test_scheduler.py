@@ -216,6 +216,18 @@ class TestTicking:
         assert not ticks(engine)
         assert len(jobs(engine)) == 1
 
+    @pytest.mark.parametrize("engine", ["valkey"], indirect=True)
+    def test_entries_of_many_pages_are_all_seen(self, engine: Engine, scheduler: Scheduler, monkeypatch) -> None:
+        monkeypatch.setattr("djqueue.engines.redis.cron._PAGE", 2)
+        names = [f"entry {n}" for n in range(6)]
+        for name in names:
+            add(engine, name)
+
+        settle(scheduler, NOW + MINUTE)
+
+        assert [entry.name for entry in engine.cron.entries()] == names
+        assert [times(engine, name) for name in names] == [minutes(1)] * 6
+
 
 class TestMisfire:
     def start(self, engine: Engine, scheduler: Scheduler, **fields: Any) -> None:

@@ -23,6 +23,14 @@ may have been handed out: a late outcome of a job that no longer exists is not t
 **Sleepers** write a mark, a key that ends by itself. Whoever makes a job available looks for it in the same script, so nobody can
 fall asleep in between, and sends one message that wakes all; see ``listener.py``.
 
+**Looking for jobs by what they are** (``find``, ``count``, ``newest``) walks along the bitmaps of ids, some hundred jobs at a time:
+an index for every question would cost each job memory and each claim time. So a question about few among a million takes seconds,
+and the server does other things in between.
+
+**Unique keys** are one entry each: who lives and holds it, who holds it beyond his life and until when. Whoever ends a job gives its
+key back in the same script, and lets the follow-up begin. ``tests/engines/test_redis_books.py`` has an audit of all that is kept
+twice.
+
 **Known weak spots.** Nothing here commits together with a database: ``is_transactional`` is false, and the backend stores jobs
 after the commit. What a server had not written to its disk when it died is lost, with ``appendfsync everysec`` a second; on a
 fail-over, what the replica had not received. A server that may evict keys loses jobs, and is refused at the start of a worker.

@@ -28,6 +28,8 @@ STATES = (
 NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
 LEVEL = 2**44
 """How far the scores of two priorities are apart."""
+LONGEST_DELAY_SECONDS = 3650 * 86400
+"""Python cannot read a year beyond 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _RUN_LENGTH = 17
@@ -66,14 +68,8 @@ def job_bytes(jobs: Sequence[NewJob]) -> int:
 
 
 def is_plain(job: NewJob) -> bool:
-    """Say whether a job has no times of its own and no unique key."""
-    return (
-        job.scheduled_at is None
-        and job.delay is None
-        and job.expires_at is None
-        and job.max_age is None
-        and job.unique_key is None
-    )
+    """Say whether a job has no times of its own."""
+    return job.scheduled_at is None and job.delay is None and job.expires_at is None and job.max_age is None
 
 
 def times(job: NewJob) -> tuple[Any, ...]:
@@ -84,6 +80,11 @@ def times(job: NewJob) -> tuple[Any, ...]:
         job.expires_at is not None and micros(job.expires_at),
         job.max_age is not None and job.max_age // MICROSECOND,
     )
+
+
+def one(job: NewJob, pack: Callable[[Any], bytes]) -> tuple[str, bytes, int]:
+    """Return a job without times of its own as ``insert_one.lua`` takes it."""
+    return job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], (100 - job.priority) * LEVEL
 
 
 def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:

@@ -23,7 +23,6 @@ from djqueue.records import NewJob
 
 _PAGE = 200
 """Entries of one read."""
-_DUE_AT_ONCE = 1000
 _PRUNE_STEP = 1000
 _MAX_REASON = 200
 
@@ -55,10 +54,14 @@ class RedisCron:
 
     def due(self, *, now: datetime | None = None) -> Due:
         """Return the entries that are due or have no next time yet."""
-        at, coming, *rest = self._client.run("cron_due", clock(now), _DUE_AT_ONCE)
+        at, coming, *rows = self._client.run("cron_due", clock(now), 0, _PAGE)
+        page = rows
+        while len(page) == 2 * _PAGE:
+            _, _, *page = self._client.run("cron_due", at, len(rows) // 2, _PAGE)
+            rows += page
         # Those without a time first, like those whose time has long passed.
         entries = sorted(
-            _entries(rest), key=lambda entry: (entry.next_at or datetime.min.replace(tzinfo=UTC), entry.id)
+            _entries(rows), key=lambda entry: (entry.next_at or datetime.min.replace(tzinfo=UTC), entry.id)
         )
         return Due(moment(int(at)), entries, None if coming is None else (int(coming) - int(at)) / 1e6)
 

@@ -11,7 +11,6 @@ from uuid import UUID
 from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
 from djqueue.engines.redis.codec import (
-    LEVEL,
     STATES,
     clock,
     columns,
@@ -19,6 +18,7 @@ from djqueue.engines.redis.codec import (
     is_plain,
     job_bytes,
     moment,
+    one,
     read_job,
     times,
     unpack,
@@ -106,14 +106,12 @@ class RedisEngine(Steering, Walks):
         if not jobs:
             return []
         client = self.client
-        if any(job.unique_key is not None for job in jobs):
-            return insert_unique(client, jobs, rule, ids, now)
         pack = client.pack
         if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
-            [job] = jobs
-            score = (100 - job.priority) * LEVEL
-            at, id = client.run("insert_one", job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], score)
+            at, id = client.run("insert_one", *one(jobs[0], pack))
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
+        if any(job.unique_key is not None for job in jobs):
+            return insert_unique(client, jobs, rule, ids, now)
         calls = []
         for first, part in parts(jobs, job_bytes):
             given = b"" if ids is None else pack(list(ids[first : first + len(part)]))

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import hiredis
 
-from djqueue.engines.redis.client import Client, packed
+from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
@@ -179,9 +179,7 @@ class _Ears(Client):
 
     def _connect(self) -> None:
         super()._connect()
-        assert self.socket is not None
-        self.socket.sendall(packed(b"SUBSCRIBE", self.key + b"wake"))
-        answer = super()._receive()
+        answer = self._first(b"SUBSCRIBE", self.key + b"wake")
         if isinstance(answer, hiredis.ReplyError):
             self.close()
             raise EngineUnavailable(f"Nobody can be woken here: {answer}")

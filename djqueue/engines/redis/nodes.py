@@ -20,7 +20,7 @@ class Nodes:
         self.path: str | None = options.get("path")
         """The socket in the file system, for a server that has no other address."""
         self._first: Address = options.pop("host", "localhost"), options.pop("port", 6379)
-        self._options = {"socket_connect_timeout": CONNECT_TIMEOUT_SECONDS, **options}
+        self._options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT_SECONDS, **options}
         self._home: Address | None = None
         """The node that has the keys, as far as is known."""
         self._others: tuple[Address, ...] = ()
@@ -43,7 +43,7 @@ class Nodes:
 
     def connection(self, home: Address, **options: Any) -> AbstractConnection:
         """Make a connection to a node; it is not connected yet."""
-        where = {} if self.path else {"host": home[0], "port": home[1]}
+        where: dict[str, Any] = {} if self.path else {"host": home[0], "port": home[1]}
         return self._kind(**self._options, **where, **options)
 
     def candidates(self) -> list[Address]:

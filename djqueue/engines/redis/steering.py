@@ -22,7 +22,8 @@ from djqueue.engines.steered import (
 from djqueue.records import Steered, SteerOutcome
 from djqueue.states import JobState
 
-_CHUNK = 500
+_CHUNK = 200
+"""So many jobs are changed by one run of a script: each takes a dozen commands."""
 _EXECUTING = NUMBERS[JobState.EXECUTING]
 
 

@@ -28,8 +28,7 @@ local function goes(id, finished_at)
     end
     local cutoff = of_all[state]
     if is_special then
-        local _, _, _, _, its_queue, _, _, _, its_task
-            = select(2, cmsgpack.unpack_limit(call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES), 9, 1))
+        local _, _, _, _, its_queue, _, _, _, its_task = beginning_of(id, 9)
         if queue ~= '' and its_queue ~= queue then
             return false
         end

@@ -20,8 +20,7 @@ local function counts(id)
     elseif not is_special then
         return true
     end
-    local _, _, _, _, its_queue, _, _, _, its_task
-        = select(2, cmsgpack.unpack_limit(call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES), 9, 1))
+    local _, _, _, _, its_queue, _, _, _, its_task = beginning_of(id, 9)
     return (queue == '' or its_queue == queue) and (task == '' or its_task == task)
         and not other_queues[its_queue or ''] and not other_tasks[its_task or '']
 end

@@ -21,11 +21,12 @@ local function look_at(ids)
     end
     local proofs, due_at = call('HMGET', P .. 'executing', unpack(ids)), call('ZMSCORE', P .. 'due', unpack(members))
     for number, id in ipairs(ids) do
-        local text = call('GETRANGE', P .. 'job:' .. id, 0, HEAD_BYTES)
-        local job = text ~= '' and {id = id, proof = proofs[number]}
-        if job then
-            job.flags, job.inserted_at, job.scheduled_at, job.expires_at, job.queue, job.priority, job.max_attempts, job.key, job.task
-                = select(2, cmsgpack.unpack_limit(text, 9, 1))
+        local job = {id = id, proof = proofs[number]}
+        job.flags, job.inserted_at, job.scheduled_at, job.expires_at, job.queue, job.priority, job.max_attempts, job.key, job.task
+            = beginning_of(id, 9)
+        if not job.flags then
+            job = false
+        else
             local state, attempt, _, worker, _, started_at, finished_at = peek_run(id)
             job.has_run = state ~= nil
             job.attempt, job.worker, job.started_at, job.finished_at = attempt or 0, worker, started_at, finished_at
