@@ -52,25 +52,29 @@ class Outbox:
 
     def delete(self, ids: Sequence[UUID]) -> None:
         """Delete rows whose jobs are in the store. Raise ``EngineUnavailable`` when the database does not answer."""
-        with _reached(self._database):
+        with _told(self._database):
             for start in range(0, len(ids), _DELETED_AT_ONCE):
                 rows = self._rows().filter(id__in=ids[start : start + _DELETED_AT_ONCE])
                 # delete() would read them first wherever somebody listens to the deletion of any model.
                 rows._raw_delete(self._database)
 
     def waiting(self, age: timedelta, limit: int, but: Collection[UUID] = ()) -> list[Waiting]:
-        """Return rows that are at least so old, the oldest first, except those named in ``but``."""
+        """Return rows that are at least so old, the oldest first, except those named in ``but``; for djqueue's own threads."""
         waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
         rows = self._rows().filter(created_at__lte=Now() - age).exclude(id__in=but).order_by("created_at")
-        with _reached(self._database):
+        with _reconnected(self._database):
             return [Waiting(*row) for row in rows.annotate(age=waited).values_list("id", "text", "age")[:limit]]
 
     def oldest_seconds(self) -> float | None:
         """Return for how long the oldest row has waited; None if there is none."""
         waited = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
-        with _reached(self._database):
+        with _reconnected(self._database):
             age = self._rows().aggregate(age=waited)["age"]
         return None if age is None else float(age.total_seconds())
+
+    def close(self) -> None:
+        """Close the connection of this thread."""
+        connections[self._database].close()
 
     def _rows(self) -> QuerySet[OutboxRow]:
         from djqueue.models import OutboxRow
@@ -79,13 +83,22 @@ class Outbox:
 
 
 @contextmanager
-def _reached(alias: str) -> Iterator[None]:
-    """Say in one line what the database does not answer, and leave no broken connection behind."""
-    connection = connections[alias]
+def _told(alias: str) -> Iterator[None]:
+    """Say in one line what the database does not answer."""
     try:
-        connection.close_if_unusable_or_obsolete()
         yield
     except (DatabaseError, InterfaceError) as error:
-        if not connection.in_atomic_block:
-            connection.close()
         raise EngineUnavailable(f"The outbox in the database {alias!r} cannot be used: {str(error).strip()}") from error
+
+
+@contextmanager
+def _reconnected(alias: str) -> Iterator[None]:
+    """Use a connection that nobody else looks after: it may have ended since, and is not left behind broken."""
+    connection = connections[alias]
+    connection.close_if_unusable_or_obsolete()
+    try:
+        with _told(alias):
+            yield
+    except EngineUnavailable:
+        connection.close()
+        raise

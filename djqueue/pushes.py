@@ -43,6 +43,8 @@ class PushEngine(Protocol):
         self, job: NewJob, arguments: Sequence[Encoded], *, ids: Sequence[int] | None = None
     ) -> InsertedMany: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:

@@ -62,7 +62,9 @@ class StoreAdmin(ModelAdmin[M]):
                     raise PermissionDenied from error
                 request.current_app = self.admin_site.name
                 title = capfirst(str(self.opts.verbose_name_plural))
-                context = {**self.page_context(request), "title": title, "sentence": str(error)}
+                # What Django's template of a list looks at besides the blocks that ours fills.
+                context = {"title": title, "sentence": str(error), "cl": {"opts": self.opts}, "actions_on_top": True}
+                context |= self.page_context(request)
                 return TemplateResponse(request, "admin/djqueue/unavailable.html", context, status=503)
 
         return guarded
@@ -89,8 +91,8 @@ class StoreAdmin(ModelAdmin[M]):
                 if len(known) > 1
             ],
             "store_list_url": shown.list_url(site, self.model),
-            # Django changed the markup of breadcrumbs in 6.1.
-            "has_breadcrumb_list": django.VERSION >= (6, 1),
+            # Django 6.1 made a list of the breadcrumbs, and moved the tools of a page out of its content, which ours replaces.
+            "has_markup_of_6_1": django.VERSION >= (6, 1),
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import worker_state
-from djqueue.admin.stores import bare, store_named
+from djqueue.admin.stores import bare, store_named, store_of
 from djqueue.admin.words import NOTHING, ago, badge
 from djqueue.models import Job, Worker
 
@@ -47,6 +47,16 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         return super().get_queryset(request).annotate(as_of=Now())
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return self._known(request, self.list_display)
+
+    def get_fields(self, request: HttpRequest, obj: Worker | None = None) -> Any:
+        return self._known(request, self.fields)
+
+    def _known(self, request: HttpRequest, names: Any) -> list[str]:
+        """Leave out what only tables tell."""
+        return [name for name in names if store_of(request).has_tables or name not in ("started", "died")]
 
     @admin.display(description=_("state"))
     def state(self, worker: Worker) -> str:

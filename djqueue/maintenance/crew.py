@@ -46,10 +46,12 @@ class Crew:
         if has_cron:
             self._scheduler = Scheduler(engine.open_cron(), store=engine.store, is_leader=lambda: leader.is_leader)
             self._led.append(self._scheduler)
+        leader.loops = {"stager": stager, "pruner": pruner, "lifeline": self.lifeline}
         if outboxes:
             # A backend with an outbox has an engine that takes pushes.
-            self._led.append(Relay(cast(PushEngine, engine), outboxes, is_leader=lambda: leader.is_leader))
-        leader.loops = {"stager": stager, "pruner": pruner, "lifeline": self.lifeline}
+            relay = Relay(cast(PushEngine, engine), outboxes, is_leader=lambda: leader.is_leader)
+            self._led.append(relay)
+            leader.loops["relay"] = relay
         self._warned = 0.0
 
     @property

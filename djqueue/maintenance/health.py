@@ -10,7 +10,7 @@ MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
 SILENT_SECONDS = 15.0
 OVERDUE_SECONDS = 10.0
-LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0}
+LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0}
 OUTBOX_SECONDS = 60.0
 SNAPSHOT_SECONDS = 300.0
 MANY_TRANSACTIONS = 100_000
@@ -132,6 +132,8 @@ def _leader(health: Health) -> list[Finding]:
         ]
     findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
     for name, limit in LOOP_SECONDS.items():
+        if name == "relay" and name not in health.loops:
+            continue  # there is no outbox
         # Under a new leader it may still be at its first round.
         age = min(health.loops.get(name, health.leader_seconds), health.leader_seconds)
         findings.append(

@@ -32,7 +32,6 @@ class Relay(Service):
     def __init__(
         self, engine: PushEngine, outboxes: Sequence[Outbox], *, is_leader: Callable[[], bool], age: timedelta = AGE
     ) -> None:
-        """``engine`` is used by this service's thread."""
         super().__init__()
         self._engine = engine
         self._outboxes = outboxes
@@ -55,6 +54,11 @@ class Relay(Service):
             is_more |= len(rows) == BATCH_LIMIT
         self.last_run = time.monotonic()
         return 0.0 if is_more else LOOK_SECONDS
+
+    def on_stop(self) -> None:
+        for outbox in self._outboxes:
+            outbox.close()
+        self._engine.close()
 
     def _send(self, row: Waiting, outbox: Outbox) -> bool:
         """Return whether the jobs are in the store."""

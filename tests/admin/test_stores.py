@@ -273,7 +273,7 @@ class TestQueuesAndWorkers:
 
     def test_a_worker_is_listed_and_leads_to_what_it_executes(self, viewer: Client, behind: Behind) -> None:
         assert re.search(
-            r"web-3:1 alive web-3 17 (default:2, ended|ended, default:2) 4 – just now",
+            r"web-3:1 alive web-3 17 (default:2, ended|ended, default:2) 4 just now",
             text(viewer.get(WORKERS, {"backend": "other"})),
         )
         assert "0 workers" in text(viewer.get(WORKERS, {"backend": "other", "q": "nobody"}))

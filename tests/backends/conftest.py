@@ -10,6 +10,7 @@ import pytest
 
 from djqueue import compat, telemetry
 from djqueue.backends import RedisBackend
+from djqueue.backends import redis as redis_backend
 from djqueue.records import Job
 from tests import settings as test_settings
 from tests import stores
@@ -19,7 +20,7 @@ Events = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def use_redis(settings: Any) -> Callable[..., RedisBackend]:
+def use_redis(settings: Any) -> Iterator[Callable[..., RedisBackend]]:
     """Put the default backend on an emptied Valkey, with these options; return it."""
 
     def use_redis(**options: Any) -> RedisBackend:
@@ -31,7 +32,10 @@ def use_redis(settings: Any) -> Callable[..., RedisBackend]:
         assert isinstance(backend, RedisBackend)
         return backend
 
-    return use_redis
+    yield use_redis
+    # The connections of this test's servers are nobody's any more.
+    redis_backend._engine.cache_clear()
+    redis_backend._stock.cache_clear()
 
 
 @pytest.fixture

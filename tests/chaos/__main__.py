@@ -136,8 +136,8 @@ def run(
         for producer in producers:
             producer.stop()
         fleet.kill()
-    history.add(read(directory))
     history.problems = [*problems, *fleet.problems, *fleet.log_problems()]
+    history.add(read(directory))
     _report(history, fleet.counts)
     return check(history)
 

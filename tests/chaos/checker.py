@@ -102,6 +102,7 @@ class History:
             at = note["at"]
             match note["kind"]:
                 case "enqueued":
+                    self.problems += [f"The id {id} was given twice." for id in note["jobs"] if id in self.enqueued]
                     self.enqueued.update(dict.fromkeys(note["jobs"], note["task"]))
                     self.acknowledged.update(dict.fromkeys(note["jobs"], at))
                     if note.get("transaction"):

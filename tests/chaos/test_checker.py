@@ -253,6 +253,14 @@ def test_notes_become_a_history() -> None:
     assert made.forgotten == [Span(6.0, 9.0)]
 
 
+def test_an_id_that_was_given_twice_is_found() -> None:
+    made = history(ran(1, 2))
+
+    made.add([{"kind": "enqueued", "at": 9.0, "jobs": [7], "task": "quick", "arguments": []}])
+
+    assert check(made) == ["The id 7 was given twice."]
+
+
 def test_one_seed_is_one_plan() -> None:
     for store in plan.WEIGHTS:
         assert plan.make(7, 120, store) == plan.make(7, 120, store) != plan.make(8, 120, store)

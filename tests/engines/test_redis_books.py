@@ -245,7 +245,7 @@ def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: WorkerEng
 
     prefix = engine.client.key.decode()
     left = {key.decode().removeprefix(prefix) for key in engine.client.command("KEYS", f"{prefix}*")}
-    assert left <= {"seq", "queues", "workers", "beats"}
+    assert left <= {"seq", "server", "queues", "workers", "beats"}
 
 
 def test_the_audit_would_notice(engine: RedisEngine) -> None:

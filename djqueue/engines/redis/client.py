@@ -76,7 +76,8 @@ class Client:
 
     def run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its answer."""
-        return self.run_all(name, [args])[0]
+        [answer] = self._ask(packed(b"EVALSHA", script(name).sha, 1, self.key, *args), 1)
+        return self.run_all(name, [args])[0] if _is_unknown(answer) else self._checked(answer)
 
     def run_all(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run a script several times, with nothing in between, and return the answers: all of it or nothing."""
@@ -92,9 +93,9 @@ class Client:
                 if isinstance(answers, hiredis.ReplyError):
                     # It only says that one of the commands before it was refused.
                     self._checked(next((one for one in queued if isinstance(one, hiredis.ReplyError)), answers))
-            if not (isinstance(answers[0], hiredis.ReplyError) and str(answers[0]).startswith("NOSCRIPT")):
+            if not _is_unknown(answers[0]):
                 return [self._checked(answer) for answer in answers]
-            # The server has not seen it, or was told to forget it, and so has done nothing. This shows it to the server too.
+            # This shows it to the server, too.
             command = (b"EVAL", wanted.text)
 
     def command(self, *args: Argument) -> Any:
@@ -198,6 +199,10 @@ class Client:
         self._pid = os.getpid()
         if not self._nodes.is_known:
             self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
+        answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
+        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one.
+        if not (isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED ")):
+            self._checked(answer)
 
     def _first(self, *args: Argument) -> Any:
         """Ask something on a connection that has just been made, and return what comes first, be it an error or a message."""
@@ -219,6 +224,11 @@ class Client:
         if word in _UNAVAILABLE:
             raise EngineUnavailable(f"The server at {self._nodes} does not do this now: {text}")
         raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")
+
+
+def _is_unknown(answer: Any) -> bool:
+    """Say whether the server does not know the script, or was told to forget it, and so has done nothing."""
+    return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT")
 
 
 def packed(*args: Argument) -> bytes:

@@ -28,6 +28,8 @@ STATES = (
 NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
 LEVEL = 2**44
 """How far the scores of two priorities are apart."""
+LONGEST_DELAY_SECONDS = 3650 * 86400
+"""Python cannot read a year beyond 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _RUN_LENGTH = 17

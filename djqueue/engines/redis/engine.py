@@ -106,12 +106,12 @@ class RedisEngine(Steering, Walks):
         if not jobs:
             return []
         client = self.client
-        if any(job.unique_key is not None for job in jobs):
-            return insert_unique(client, jobs, rule, ids, now)
         pack = client.pack
         if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
             at, id = client.run("insert_one", *one(jobs[0], pack))
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
+        if any(job.unique_key is not None for job in jobs):
+            return insert_unique(client, jobs, rule, ids, now)
         calls = []
         for first, part in parts(jobs, job_bytes):
             given = b"" if ids is None else pack(list(ids[first : first + len(part)]))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from djqueue.engines.redis.codec import NUMBERS, micros
+from djqueue.engines.redis.codec import LONGEST_DELAY_SECONDS, NUMBERS, micros
 from djqueue.records import Ack
 
 
@@ -48,7 +48,7 @@ def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any
             micros(job.ready_at),
             ack.result is not None and ack.result,
             errors,
-            int(max(0.0, ack.delay) * 1e6),
+            int(min(max(0.0, ack.delay), LONGEST_DELAY_SECONDS) * 1e6),
             ack.note is not None and ack.note,
         )
     return flat

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.codec import LONGEST_DELAY_SECONDS, NUMBERS, clock, read_claimed, read_taken
 from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
@@ -34,8 +34,6 @@ from djqueue.vitals import Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
-LONGEST_DELAY_SECONDS = 3650 * 86400
-"""Python cannot read a year beyond 9999."""
 _STAGED_AT_ONCE = 500
 
 

@@ -4,6 +4,9 @@
 -- finished_ago, is_spent, result, as in ack.lua, which see.
 -- Returns: the places, from 1, of those that were not accepted; the places of those about which there is more to do, for ack.lua.
 -- Why a script of its own, and no word of lib.lua: small batches would pay more for functions that they do not call than for the rest.
+if redis.replicate_commands then
+    redis.replicate_commands() -- Redis 6
+end
 local P, call, pack, floor = KEYS[1], redis.call, cmsgpack.pack, math.floor
 local at = tonumber(ARGV[1])
 if not at then

@@ -10,7 +10,7 @@
 -- finished      sorted set: what has ended, by the time at which it did.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
 -- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
---               blocks that there are. seq: the last id, and the last place in the order.
+--               blocks that there are. seq: the last id, and the last place in the order. server: which gave it, see arrive.lua.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
@@ -139,20 +139,25 @@ local function pop(queue, limit)
         local id = found[2 * number - 1]
         ids[number], scores[number], jobs_at[number], runs_at[number] = id, found[2 * number], job .. id, run .. id
     end
-    for first = 1, count, 100 do
-        if bytes > ANSWER_BYTES then
+    local first, step = 1, 16
+    while first <= count do
+        local last = math.min(first + step - 1, count)
+        for place, payload in ipairs(call('MGET', unpack(jobs_at, first, last))) do
+            payloads[first + place - 1] = payload
+            bytes = bytes + (payload and #payload or 0)
+        end
+        first = last + 1
+        -- As many as are likely to fit.
+        step = math.floor((ANSWER_BYTES - bytes) / (bytes / last + 1))
+        if step < 1 and first <= count then
             local rest = {}
             for number = count, first, -1 do
-                rest[#rest + 1], rest[#rest + 2] = scores[number], ids[number]
+                rest[#rest + 1] = scores[number]
+                rest[#rest + 1] = ids[number]
                 ids[number], scores[number], jobs_at[number], runs_at[number] = nil, nil, nil, nil
             end
             call('ZADD', key, unpack(rest))
             break
-        end
-        local last = math.min(first + 99, count)
-        for place, payload in ipairs(call('MGET', unpack(jobs_at, first, last))) do
-            payloads[first + place - 1] = payload
-            bytes = bytes + (payload and #payload or 0)
         end
     end
     return ids, scores, payloads, #ids > 0 and call('MGET', unpack(runs_at)) or {}, jobs_at, runs_at
