@@ -109,7 +109,7 @@ def report() -> int:
         completed += sum(job.state == "completed" for job in found.values())
         times = [tick.nominal_at for tick in ticks]
         expected = [times[0] + timedelta(seconds=step * n) for n in range(len(times))] if times else []
-        late = sorted((tick.at - tick.nominal_at).total_seconds() for tick in ticks)
+        late = sorted((tick.at - tick.nominal_at).total_seconds() for tick in ticks) or [0.0]
         problems = {
             "missing or doubled times": sum(a != b for a, b in zip(times, expected, strict=True)),
             "times without a job": sum(tick.outcome != "enqueued" for tick in ticks),
