@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         UnknownTask,
         WorkerLost,
     )
-    from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
-    from djqueue.tasks import BulkResult, Task, task
+    from djqueue.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks import Task, task
     from djqueue.unique import Unique
 
 __version__ = "0.1.0"
@@ -75,8 +75,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tasks": ("BulkResult", "Task", "task"),
-    "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "tasks": ("Task", "task"),
+    "results": ("BulkResult", "JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
     "unique": ("Unique",),

@@ -11,8 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from djqueue.encoding import MAX_ARGS_BYTES
 from djqueue.exceptions import InvalidOptions
 from djqueue.records import PruneRule
 from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
@@ -54,7 +55,7 @@ class Options:
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
-    """The most that the arguments of one job may take as JSON."""
+    """The most that the arguments of one job may take as JSON, before they are compressed."""
     max_result_bytes: int = 256 * 1024
     """The most that a returned value may take as JSON; a larger one fails the job."""
     poll_interval_seconds: float = 1.0
@@ -80,8 +81,8 @@ class PostgresOptions(Options):
     database: str = "default"
     """The alias in DATABASES that holds the tables."""
     durability: str = "durable"
-    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
-    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the database server, be it of
+    one of its processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     listen: bool = True
     """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
     statement_timeout_seconds: float = 30.0
@@ -107,9 +108,21 @@ DELIVERIES = ("at_least_once", "at_most_once")
 DURABILITIES = ("durable", "relaxed")
 _Options = TypeVar("_Options", bound=Options)
 _CHOICES: dict[str, tuple[str, ...]] = {"durability": DURABILITIES}
+_URL_PARAMETERS = ("db", "username", "password", "socket_connect_timeout")
+_TLS_PARAMETERS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_min_version",
+    "ssl_password",
+)
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
-    "max_args_bytes": (1024, 64 * 1024 * 1024),
+    "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
     "statement_timeout_seconds": (1, 3600),
@@ -176,13 +189,17 @@ def _url_problem(value: object) -> str:
     # The address itself is not shown: it may hold a password.
     if parts.scheme not in ("redis", "rediss", "unix"):
         return f"{wanted}; this one begins with {parts.scheme or value[:8]!r}."
-    if parts.scheme == "unix":
-        return "" if parts.path.strip("/") else f"{wanted}; this one names no socket."
+    if parts.scheme == "unix" and not parts.path.strip("/"):
+        return f"{wanted}; this one names no socket."
     if not has_port:
         return f"{wanted}; 0 is no port."
-    database = unquote(parts.path).strip("/")
-    if database and not (database.isascii() and database.isdigit()):
-        return f"{wanted}; {database!r:.40} is no number of a database."
+    known = (*_URL_PARAMETERS, *(_TLS_PARAMETERS if parts.scheme == "rediss" else ()))
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(set(parameters) - set(known)):
+        return f"{wanted}; it takes {', '.join(known)} after a question mark, not {', '.join(unknown)}."
+    databases = [parameters.get("db", ""), "" if parts.scheme == "unix" else unquote(parts.path).strip("/")]
+    if wrong := [each for each in databases if each and not (each.isascii() and each.isdigit())]:
+        return f"{wanted}; {wrong[0]!r:.40} is no number of a database."
     return ""
 
 

@@ -30,6 +30,8 @@ from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, Res
 
 MAX_DEPTH = 200
 """How deep lists and dicts may be nested: readers recurse, and Python 3.11 has a thousand frames for all."""
+MAX_ARGS_BYTES = 64 * 1024 * 1024
+"""More than this no backend can allow as the arguments of a job."""
 MAX_ERROR_CHARS = 16_384
 """What is kept of one traceback."""
 

@@ -72,6 +72,10 @@ def test_every_command_exists() -> None:
     assert {name for name, app in get_commands().items() if app == "djqueue"} <= named
 
 
+def test_a_command_stands_in_a_block_of_its_own() -> None:
+    assert not re.findall(r"^(?:python |manage\.py |[\w.]+\(\().*", readme.prose(), flags=re.MULTILINE)
+
+
 def test_every_public_exception_is_named_and_every_named_exception_exists() -> None:
     public = {name for name in djqueue.__all__ if _is_exception(getattr(djqueue, name))}
     named = set(

@@ -22,6 +22,7 @@ from djqueue.admin.situation import Situation
 from djqueue.admin.stores import may_view, page_url, store_named, store_of
 from djqueue.admin.timeline import timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
+from djqueue.compression import readable
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
         why_unknown=why_unknown(job.task),
     )
     claimer, worker = somebody(job.attempted_by), situation.claimer()
+    args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),
         "buttons": steering.buttons(request, job),
@@ -121,8 +123,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
             (gettext("Unique key"), job.unique_key or NOTHING, ""),
         ],
         "events": timeline(job, now),
-        "args": pretty(job.args),
-        "kwargs": pretty(job.kwargs),
+        "args": pretty(args),
+        "kwargs": pretty(kwargs),
         "has_result": job.state == "completed" or job.result is not None,
         "result": pretty(job.result),
         "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],

@@ -15,12 +15,13 @@ from django.core.checks import CheckMessage
 
 from djqueue import carriers, checks, compat, conf
 from djqueue.backends.items import Chunks, Ids, Items
+from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
-from djqueue.results import TaskResult, from_insert, from_job
-from djqueue.tasks import BulkResult, Task
+from djqueue.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class QueueBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        self._valid: _AnyTask | None = None
+        """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 
     @cached_property
     def settings(self) -> Any:
@@ -93,6 +96,8 @@ class QueueBackend(compat.BaseTaskBackend):
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
+        if task is self._valid:
+            return
         priority = cast(object, task.priority)
         # NaN is not itself. The base would raise a ValueError for it, and a TypeError for a string.
         if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
@@ -112,6 +117,7 @@ class QueueBackend(compat.BaseTaskBackend):
                 f"transactional=True needs a backend whose jobs live in the database of the task's writes, and those of"
                 f" {self.alias!r} do not. Use djqueue.backends.PostgresBackend for {task.module_path}."
             )
+        self._valid = task
 
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in, or with, the caller's transaction, if there is one."""
@@ -176,6 +182,8 @@ class QueueBackend(compat.BaseTaskBackend):
             kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
             key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
             delay = rule.debounce or delay
+        if task.compress:
+            encoded = compressed(encoded)
         return NewJob(
             task=task.module_path,
             args=encoded.args,
@@ -214,6 +222,8 @@ class QueueBackend(compat.BaseTaskBackend):
         meta = carriers.capture()
         if task.unique is None:
             shared = self._new_job(task, _NO_ARGUMENTS, meta)
+            if task.compress:
+                chunk = list(map(compressed, chunk))
             inserted = inserts.insert_many(shared, chunk)
             ids.extend(inserted.ids)
             if compat.is_heard(compat.task_enqueued):

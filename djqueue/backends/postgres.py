@@ -7,12 +7,10 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from django.db import transaction
-
 from djqueue import conf
 from djqueue.backends.base import Inserts, QueueBackend, rule_of
 from djqueue.backends.items import Chunks
-from djqueue.records import InsertedJob, NewJob
+from djqueue.records import LIVE_ONLY, InsertedJob, NewJob
 from djqueue.tasks import Task
 
 if TYPE_CHECKING:
@@ -45,19 +43,18 @@ class PostgresBackend(QueueBackend):
         return self.settings.database
 
     def insert_one(self, new: NewJob, task: Task) -> InsertedJob:
-        if task.unique is None:
-            [inserted] = self.engine.insert([new], relaxed=self._durability(task) == "relaxed")
-        else:
-            [inserted] = self.engine.insert([new], rule=rule_of(task.unique))
+        rule = LIVE_ONLY if task.unique is None else rule_of(task.unique)
+        [inserted] = self.engine.insert([new], rule=rule, relaxed=self._is_relaxed(task))
         return inserted
 
     @contextmanager
     def inserting(self, task: Task, chunks: Chunks) -> Iterator[tuple[Inserts, Chunks]]:
+        relaxed = self._is_relaxed(task)
         # A statement is atomic by itself; unique keys may take several.
-        is_atomic = chunks.is_single and task.unique is None
-        with nullcontext() if is_atomic else transaction.atomic(self.settings.database):
+        is_atomic = chunks.is_single and task.unique is None and not relaxed
+        with nullcontext() if is_atomic else self.engine.together(relaxed=relaxed):
             yield self.engine, chunks
 
-    def _durability(self, task: Task) -> str:
+    def _is_relaxed(self, task: Task) -> bool:
         rules = self.settings.queues.get(task.queue_name)
-        return task.durability or (rules and rules.durability) or self.settings.durability
+        return (task.durability or (rules and rules.durability) or self.settings.durability) == "relaxed"

@@ -10,6 +10,7 @@ from django.test import override_settings
 
 from djqueue import InvalidOptions, checks, compat, conf, task
 from djqueue.backends import RedisBackend
+from djqueue.engines.redis.nodes import Nodes
 from tests.app import tasks
 
 REDIS = "djqueue.backends.RedisBackend"
@@ -50,6 +51,9 @@ class TestOptions:
             ("redis://localhost:x/0", "[Pp]ort"),
             ("redis://localhost/queue", "'queue' is no number of a database"),
             ("unix://", "names no socket"),
+            ("redis://localhost?max_connections=5", "not max_connections"),
+            ("redis://localhost?ssl_cert_reqs=none", "not ssl_cert_reqs"),
+            ("unix:///run/redis.sock?db=two", "'two' is no number of a database"),
             (6379, "not 6379"),
             (None, "not None"),
             (["redis://a", "redis://b"], "not "),
@@ -58,6 +62,15 @@ class TestOptions:
     def test_an_impossible_url_is_told(self, url: Any, word: str) -> None:
         with pytest.raises(InvalidOptions, match=rf"^'url' takes an address like .*{word}"):
             conf.parse({"url": url}, conf.RedisOptions)
+
+    @pytest.mark.parametrize(("scheme", "names"), [("redis", conf._URL_PARAMETERS), ("rediss", conf._TLS_PARAMETERS)])
+    def test_what_a_url_may_say_is_what_the_client_takes(self, scheme: str, names: tuple[str, ...]) -> None:
+        values = {"ssl_cert_reqs": "required", "ssl_check_hostname": "no", "ssl_min_version": "771"}
+        query = "&".join(f"{name}={values.get(name, '1')}" for name in names)
+        url = conf.parse({"url": f"{scheme}://localhost/1?{query}"}, conf.RedisOptions).url
+        nodes = Nodes(url)
+
+        assert nodes.connection(nodes.home)
 
     def test_no_message_shows_a_password(self) -> None:
         with pytest.raises(InvalidOptions) as caught:

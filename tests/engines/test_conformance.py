@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connections, transaction
 
+from djqueue.compression import compressed, decode_arguments, readable
 from djqueue.encoding import encode_arguments
 from djqueue.exceptions import EngineRefused
 from djqueue.records import (
@@ -109,6 +110,18 @@ class TestInsert:
         assert (job.meta, job.unique_key) == ({"trace": "abc"}, "key")
         assert (job.attempt, job.claim, job.attempted_by, job.attempted_at) == (0, 0, None, None)
         assert (job.errors, job.result, job.started_at, job.finished_at) == ([], None, None, None)
+
+    def test_compressed_arguments_are_kept_like_plain_ones(self, engine, worker, me):
+        stored = compressed(encode_arguments(["x" * 5000], {"y": 1}, 100_000))
+
+        [inserted] = engine.insert([NewJob("tests.task", args=stored.args, kwargs=stored.kwargs)], now=NOW)
+        [many] = engine.insert_many(NewJob("tests.task"), [stored], now=NOW).ids
+
+        for claimed in worker.fetch("default", 2, me, now=NOW):
+            job = engine.get(claimed.id)
+            assert claimed.id in (inserted.id, many)
+            assert decode_arguments(claimed.args, claimed.kwargs) == (["x" * 5000], {"y": 1})
+            assert readable(job.args, job.kwargs) == (["x" * 5000], {"y": 1})
 
     def test_a_job_with_a_time_in_the_future_is_scheduled(self, engine):
         [job] = insert(engine, scheduled_at=NOW + SECOND)

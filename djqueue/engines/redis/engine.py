@@ -107,7 +107,7 @@ class RedisEngine(Steering, Walks):
             return []
         client = self.client
         pack = client.pack
-        if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+        if len(jobs) == 1 and jobs[0].unique_key is None and ids is None and now is None and is_plain(jobs[0]):
             at, id = client.run("insert_one", *one(jobs[0], pack))
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         if any(job.unique_key is not None for job in jobs):

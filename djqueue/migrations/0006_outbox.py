@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("djqueue", "0004_cron"),
+        ("djqueue", "0005_one_constraint"),
     ]
 
     operations = [
