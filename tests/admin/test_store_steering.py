@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from djqueue.admin import rows, steering
+from djqueue.exceptions import EngineUnavailable
 from djqueue.states import JobState
 from tests.admin.conftest import Behind, Login, text, told
 
@@ -198,6 +200,22 @@ class TestJobs:
 
         entry = LogEntry.objects.get()
         assert entry.object_repr == f"5 jobs, #other/{last - 4} to #other/{last}"
+
+    def test_what_was_done_before_the_server_went_is_logged(
+        self, operator: Client, behind: Behind, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(steering, "BATCH", 2)
+        behind.add(5)
+        answers = [behind.engine.cancel, mock.Mock(side_effect=EngineUnavailable("It hung up."))]
+
+        with mock.patch.object(
+            type(behind.engine), "cancel", lambda self, *args, **kwargs: answers.pop(0)(*args, **kwargs)
+        ):
+            response = confirm(operator, "cancel", 0, select_across="1")
+
+        assert response.status_code == 503
+        assert "It hung up." in text(response)
+        assert [entry.change_message for entry in LogEntry.objects.all()] == ["Cancelled."] * 2
 
     @pytest.mark.parametrize("key", ["x", "other/x", "default/1", "nobody/1", "other/-1", "other/1/2"])
     def test_a_key_of_nothing_here_is_refused(self, operator: Client, behind: Behind, key: str) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from djqueue import compat
 from djqueue.admin import job_url, lists
 from djqueue.cron import CronDefinition
 from djqueue.engines.redis import walks
+from djqueue.records import NewJob
 from djqueue.states import JobState
-from tests.admin.conftest import Behind, Login, make_job, text
+from tests.admin.conftest import Behind, Login, backend_of, make_job, text
 
 LIVE, FINISHED = "/admin/djqueue/job/", "/admin/djqueue/finishedjob/"
 QUEUES, WORKERS = "/admin/djqueue/queue/", "/admin/djqueue/worker/"
@@ -50,6 +53,22 @@ class TestLists:
 
     def test_without_another_backend_there_are_no_tabs(self, viewer: Client) -> None:
         assert "djq-stores" not in viewer.get(LIVE).content.decode()
+
+    def test_several_stores_have_several_tabs_and_backends_that_share_one_share_one(
+        self, viewer: Client, settings: Any
+    ) -> None:
+        a, b = (backend_of("valkey") for _ in range(2))
+        a["OPTIONS"]["prefix"] = "elsewhere"
+        settings.TASKS = {**settings.TASKS, "a": a, "b": b, "c": b}
+        [job] = compat.task_backends["c"].engine.insert([NewJob("shop.tasks.send")])  # type: ignore[attr-defined]
+
+        response = viewer.get(LIVE, {"backend": "c"})
+
+        assert [label for label, *_ in response.context["store_tabs"]] == ["default", "a", "b, c"]
+        assert [row.pk for row in response.context["cl"].result_list] == [f"b/{job.id}"]
+        assert viewer.get(f"{LIVE}c_2F{job.id}/change/").status_code == 200
+        assert viewer.get(LIVE, {"backend": "a"}).context["cl"].result_list == []
+        assert job_url(job.id, backend="c") == f"{LIVE}b_2F{job.id}/change/"
 
     @pytest.mark.parametrize("alias", ["nobody", "", "../x", EVIL])
     def test_a_backend_that_does_not_exist_is_not_found(self, viewer: Client, behind: Behind, alias: str) -> None:

@@ -313,6 +313,34 @@ class TestDeath:
         assert "worker.silent" in second.log
         assert result.attempts == 2
 
+    def test_b12_a_stopped_worker_whose_job_ended_elsewhere_changes_nothing(self) -> None:
+        with worker() as stopped:
+            stopped.wait_for_log("worker.start")
+            result = tasks.nap.enqueue("zombie", 3)
+            eventually(lambda: Entry.objects.count() == 1, explain=lambda: stopped.log)
+            os.killpg(stopped.process.pid, signal.SIGSTOP)
+            try:
+                with worker() as other:
+                    eventually(lambda: ended(), 40, lambda: other.log)
+                    finished = stored(result)
+                    os.killpg(stopped.process.pid, signal.SIGCONT)
+                    eventually(
+                        lambda: "ack.stale" in stopped.log or "declared_dead" in stopped.log,
+                        20,
+                        lambda: stopped.log,
+                    )
+                    stopped.wait_for_log("worker.start", count=2)  # a successor under a new id
+            finally:
+                os.killpg(stopped.process.pid, signal.SIGCONT)
+
+        again = stored(result)
+        assert (again.state, again.attempt, again.claim) == ("completed", 2, finished.claim)
+        assert again.finished_at == finished.finished_at
+        result.refresh()
+        assert result.return_value == "zombie"
+        # The hooks and the log tell of an outcome that is stored, and of no other.
+        assert (stopped.log + other.log).count("state=completed duration") == 1, stopped.log + other.log
+
     def test_a_worker_whose_supervisor_is_killed_finishes_what_runs_and_leaves(self) -> None:
         result = tasks.nap.enqueue("job", 3)
 

@@ -62,6 +62,8 @@ class Client:
         self._answers: Any = None
         self._pid = 0
         self._used = 0.0
+        self._has_arrived = False
+        """Whether the server has been asked if it is the one that gave the last ids; see ``arrive.lua``."""
 
     def pack(self, value: Any) -> bytes:
         """Return a value as an argument of a script."""
@@ -76,7 +78,7 @@ class Client:
 
     def run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its answer."""
-        [answer] = self._ask(packed(b"EVALSHA", script(name).sha, 1, self.key, *args), 1)
+        [answer] = self._ask(packed(b"EVALSHA", script(name).sha, 1, self.key, *args))
         return self.run_all(name, [args])[0] if _is_unknown(answer) else self._checked(answer)
 
     def run_all(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
@@ -86,7 +88,7 @@ class Client:
         while True:
             messages = [packed(*command, 1, self.key, *args) for args in calls]
             if len(messages) == 1:
-                answers = self._ask(messages[0], 1)
+                answers = self._ask(messages[0])
             else:
                 together = b"".join([packed(b"MULTI"), *messages, packed(b"EXEC")])
                 *queued, answers = self._ask(together, len(calls) + 2)
@@ -104,7 +106,7 @@ class Client:
 
     def commands(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run commands that have nothing to do with each other, sent together, and return their answers."""
-        answers = self._ask(b"".join([packed(*args) for args in commands]), len(commands))
+        answers = self._ask(b"".join([packed(*args) for args in commands]), len(commands), is_script=False)
         return [self._checked(answer) for answer in answers]
 
     def close(self) -> None:
@@ -113,11 +115,11 @@ class Client:
             connection, self._connection, self.socket, self._answers = self._connection, None, None, None
             connection.disconnect()
 
-    def _ask(self, message: bytes, count: int) -> list[Any]:
+    def _ask(self, message: bytes, count: int = 1, *, is_script: bool = True) -> list[Any]:
         """Send a message and return its answers; go where a cluster says that the keys are."""
         for _ in range(_REDIRECTIONS):
             try:
-                self._send(message)
+                self._send(message, is_script=is_script)
                 answers = [self._receive() for _ in range(count)]
             except BaseException:
                 # Whatever it was, a time limit or Ctrl-C: an answer that is still to come must not be taken for the next one's.
@@ -132,12 +134,14 @@ class Client:
                 return answers
         raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self._nodes}.")
 
-    def _send(self, message: bytes) -> None:
-        if self._connection is not None and (self._pid != os.getpid() or self._has_ended()):
+    def _send(self, message: bytes, *, is_script: bool) -> None:
+        if self._connection is not None and (
+            self._pid != os.getpid() or self._has_ended() or (is_script and not self._has_arrived)
+        ):
             self.close()
         for is_last in (self._connection is None, True):
             if self.socket is None:
-                self._connect()
+                self._connect(is_script=is_script)
             assert self.socket is not None
             try:
                 self.socket.sendall(message)
@@ -173,7 +177,7 @@ class Client:
         poll.register(self.socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def _connect(self) -> None:
+    def _connect(self, *, is_script: bool) -> None:
         error: Exception | None = None
         for home in self._nodes.candidates():
             # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
@@ -200,8 +204,10 @@ class Client:
         if not self._nodes.is_known:
             self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
         answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
-        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one.
-        if not (isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED ")):
+        self._has_arrived = not isinstance(answer, hiredis.ReplyError)
+        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one. And
+        # somebody may want to look at a server that takes no scripts now; none is sent to it on this connection.
+        if is_script and not self._has_arrived and not str(answer).startswith("MOVED "):
             self._checked(answer)
 
     def _first(self, *args: Argument) -> Any:

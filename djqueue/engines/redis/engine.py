@@ -107,11 +107,11 @@ class RedisEngine(Steering, Walks):
             return []
         client = self.client
         pack = client.pack
-        if any(job.unique_key is not None for job in jobs):
-            return insert_unique(client, jobs, rule, ids, now)
-        if len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+        if len(jobs) == 1 and jobs[0].unique_key is None and ids is None and now is None and is_plain(jobs[0]):
             at, id = client.run("insert_one", *one(jobs[0], pack))
             return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
+        if any(job.unique_key is not None for job in jobs):
+            return insert_unique(client, jobs, rule, ids, now)
         calls = []
         for first, part in parts(jobs, job_bytes):
             given = b"" if ids is None else pack(list(ids[first : first + len(part)]))

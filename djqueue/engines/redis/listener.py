@@ -177,8 +177,8 @@ class _Ears(Client):
             self._note(answer)
         return answer
 
-    def _connect(self) -> None:
-        super()._connect()
+    def _connect(self, *, is_script: bool) -> None:
+        super()._connect(is_script=is_script)
         answer = self._first(b"SUBSCRIBE", self.key + b"wake")
         if isinstance(answer, hiredis.ReplyError):
             self.close()
