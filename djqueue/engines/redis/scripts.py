@@ -1,6 +1,6 @@
 """The Lua files, read once, each with what it uses of the files that they share.
 
-A server makes the functions of a script anew at each call. All that ``lib.lua`` has would cost ten times what a short verb does, so
+A server makes the functions of a script anew at each call. All that the shared files have would cost ten times what a short verb does, so
 a script gets only those that it calls, and what they call.
 """
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 _NEEDS = "-- needs:"
 _ALONE = "-- alone"
+_SHARED = ("lib", "writing")
 _DIRECTORY = Path(__file__).parent / "lua"
 _DEFINITION = re.compile(r"local (?:function (?P<function>\w+)|(?P<values>\w+(?:, *\w+)*) *=)")
 _WORD = re.compile(r"\w+")
@@ -31,13 +32,13 @@ class Script(NamedTuple):
 def script(name: str) -> Script:
     """Return the script in ``lua/<name>.lua``, without its comments.
 
-    Before it comes what it uses of ``lib.lua``, and of what its first line names: ``-- needs: waiting crontab``. The first line
-    ``-- alone`` says that it shares nothing.
+    Before it comes what it uses of ``lib.lua``, of ``writing.lua``, and of what its first line names: ``-- needs: waiting
+    crontab``. The first line ``-- alone`` says that it shares nothing.
     """
     first, _, _ = _read(name).partition("\n")
     needed = first.removeprefix(_NEEDS).split() if first.startswith(_NEEDS) else []
     own = "\n".join(_lines(name))
-    shared = [] if first == _ALONE else [part for file in ("lib", *needed) for part in _definitions(file)]
+    shared = [] if first == _ALONE else [part for file in (*_SHARED, *needed) for part in _definitions(file)]
     text = "\n".join([*_used(own, shared), own]).encode()
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 

@@ -3,13 +3,13 @@
 -- ARGV: queue; what the payload says besides the time (packed: queue to arguments); the score of the first place of its priority; its
 -- unique key, if it has one.
 -- Returns: when it was inserted, its id; nothing, and nothing is done, when a live job holds the key.
--- Everything in lib.lua that this does too is written out here: to make those functions anew costs more than to store a job.
+-- Everything that the shared files do too is written out here: to make those functions anew costs more than to store a job.
 if redis.replicate_commands then
     redis.replicate_commands() -- Redis 6
 end
 local P, call, queue = KEYS[1], redis.call, ARGV[1]
 local key = ARGV[4] and P .. 'unique:' .. ARGV[4]
-local holder = key and call('GET', key) or '||' -- see holder_of() in lib.lua
+local holder = key and call('GET', key) or '||' -- see holder_of() in writing.lua
 if holder:sub(1, 1) ~= '|' then
     return false
 end
