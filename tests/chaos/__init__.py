@@ -14,7 +14,8 @@
 - ``checker``: reads the notes of all and says what is wrong. Pure: its own test plants violations.
 
 What the proof is worth: "acknowledged" means that the call to enqueue returned and its transaction committed, by the
-word of the database (a job for Redis stands in the outbox then, or in Redis); a start is noted by the task itself as its first act, so what a worker claims and never starts is
-not seen, and need not be. A Redis whose power is cut forgets its last seconds: what it took in that time may be lost, and is counted;
-everything else must be there. Times are of the monotonic clock, which all processes of a machine share.
+word of the database (a job for Redis stands in the outbox then, or in Redis); a start is noted by the task itself as its
+first act, so what a worker claims and never starts is not seen, and need not be. A Redis whose power is cut forgets its
+last seconds: what it took in that time may be lost, and is counted; everything else must be there. Times are of the
+monotonic clock, which all processes of a machine share.
 """
