@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import django
 
 
 def main() -> None:
-    sys.modules["psycopg"] = None  # type: ignore[assignment]  # whoever imports it gets an ImportError
     django.setup()
 
     from django.contrib.auth.models import User

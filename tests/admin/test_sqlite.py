@@ -11,7 +11,12 @@ from tests import stores
 def test_the_admin_needs_no_postgresql_where_all_jobs_are_in_redis() -> None:
     url = stores.valkey()
     stores.empty(url)
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.admin.sqlite_settings", "REDIS_URL": url}
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.sqlite.settings",
+        "DJQUEUE_SQLITE": ":memory:",
+        "REDIS_URL": url,
+    }
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.admin.sqlite_project"],

@@ -13,7 +13,9 @@ from django.test import Client
 
 from djqueue import compat
 from djqueue.admin import job_url, lists
+from djqueue.compression import compressed
 from djqueue.cron import CronDefinition
+from djqueue.encoding import Encoded
 from djqueue.engines.redis import walks
 from djqueue.records import NewJob
 from djqueue.states import JobState
@@ -212,6 +214,15 @@ class TestJobs:
             assert expected in html
         assert "Completed in attempt 1 of 20." in html
         assert re.findall(r"<strong>(.*?)</strong> <span", html)[:2] == ["Enqueued", "Available to workers"]
+
+    def test_compressed_arguments_are_shown_as_they_were_given(self, viewer: Client, behind: Behind) -> None:
+        args, kwargs = compressed(Encoded(json.dumps(["ink"] * 500), '{"paper": "white"}'))
+        assert "zlib" in args
+        html = page(viewer, behind.add(args=args, kwargs=kwargs))
+
+        assert html.count("&quot;ink&quot;") == 500
+        assert "&quot;paper&quot;: &quot;white&quot;" in html
+        assert "zlib" not in html
 
     def test_why_a_job_does_not_run_is_said(self, viewer: Client, behind: Behind) -> None:
         mail, default = behind.add(queue="mail"), behind.add()

@@ -76,7 +76,7 @@ def is_own_transaction(connection: BaseDatabaseWrapper) -> bool:
     if not connection.get_autocommit():
         return False
     pgconn = connection.connection.pgconn
-    return pgconn.transaction_status == _IDLE and pgconn.pipeline_status == _NO_PIPELINE
+    return bool(pgconn.transaction_status == _IDLE and pgconn.pipeline_status == _NO_PIPELINE)
 
 
 class _Prepared:
@@ -121,7 +121,7 @@ class _Prepared:
 
 
 _known: WeakKeyDictionary[psycopg.Connection, _Prepared] = WeakKeyDictionary()
-_PLAIN_CURSORS = (base.Cursor, base.ServerBindingCursor)
+_PLAIN_CURSORS: tuple[object, ...] = (base.Cursor, base.ServerBindingCursor)
 
 
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:
@@ -142,17 +142,17 @@ def _numbered(name: str, order: tuple[str, ...]) -> bytes:
     return re.sub(r"%\(\w+\)s", lambda match: numbers[match[0]], sql(name)).encode()
 
 
-def _prepare(pgconn: PGconn, name: bytes, statement: bytes) -> Generator[Wait, Ready, PGresult]:
+def _prepare(pgconn: PGconn, name: bytes, statement: bytes) -> Generator[Wait, Ready | int, PGresult]:
     pgconn.send_prepare(name, statement)
     return (yield from _answer(pgconn))
 
 
-def _execute(pgconn: PGconn, name: bytes, params: Sequence[bytes | None]) -> Generator[Wait, Ready, PGresult]:
+def _execute(pgconn: PGconn, name: bytes, params: Sequence[bytes | None]) -> Generator[Wait, Ready | int, PGresult]:
     pgconn.send_query_prepared(name, params, result_format=_BINARY)
     return (yield from _answer(pgconn))
 
 
-def _answer(pgconn: PGconn) -> Generator[Wait, Ready, PGresult]:
+def _answer(pgconn: PGconn) -> Generator[Wait, Ready | int, PGresult]:
     """Send what is to be sent and return the answer; for psycopg to wait with, which lets Ctrl-C through."""
     while pgconn.flush():
         if ((yield WAIT_RW) or 0) & READY_R:
