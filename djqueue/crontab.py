@@ -20,7 +20,8 @@ from djqueue import compat, registry
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.protocol import CronEngine, Engine
+from djqueue.engines.cron_protocol import CronEngine
+from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.records import NewJob
 from djqueue.tasks import Task

@@ -30,7 +30,7 @@ from djqueue.cron.entry import CronDefinition, CronEntry, NewTick
 from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.crontab import new_job
-from djqueue.engines.protocol import CronEngine
+from djqueue.engines.cron_protocol import CronEngine
 from djqueue.exceptions import EngineUnavailable, InvalidJob, UnknownTask
 from djqueue.records import NewJob
 from djqueue.service import Service
