@@ -1,8 +1,7 @@
 """The tables of djqueue.
 
-On PostgreSQL only (``required_db_vendor``): on another database, whose project keeps its jobs in Redis, nothing is made. Nothing
-there would read the tables, and their partial indexes and defaults are not to be had everywhere. The option is Django's own
-and no part of the schema, so it could be added here later without a migration.
+On PostgreSQL only (``required_db_vendor``): a project on another database keeps its jobs in Redis, and nothing would read these
+tables. The option is Django's own and no part of the schema, so it could be added here later without a migration.
 """
 
 import datetime
