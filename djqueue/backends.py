@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
 from django.core.checks import CheckMessage
 from django.db import transaction
@@ -40,7 +40,8 @@ from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
-    _Items = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    _Pair = tuple[Sequence[Any], Mapping[str, Any]]
+    _Items = Iterable[_Pair | Encoded]
 
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
@@ -209,11 +210,14 @@ class PostgresBackend(compat.BaseTaskBackend):
             chunk: list[Encoded] = []
             characters = 0
             for position, item in islice(source, size):
-                try:
-                    args, kwargs = item if _is_plain_pair(item) else _pair(item)
-                    encoded = encode_arguments(args, kwargs, limit)
-                except InvalidJob as error:
-                    raise type(error)(f"Item {position}: {error}") from None
+                if type(item) is Encoded:  # a line of a file, checked with its number
+                    encoded = item
+                else:
+                    try:
+                        args, kwargs = item if _is_plain_pair(item) else _pair(item)
+                        encoded = encode_arguments(args, kwargs, limit)
+                    except InvalidJob as error:
+                        raise type(error)(f"Item {position}: {error}") from None
                 chunk.append(encoded)
                 characters += len(encoded.args) + len(encoded.kwargs)
                 if characters > _CHUNK_CHARACTERS:
@@ -299,17 +303,17 @@ class _Ids(Sequence[str]):
         return f"<{len(self)} ids>"
 
 
-def _is_plain_pair(item: object) -> bool:
+def _is_plain_pair(item: object) -> TypeGuard[_Pair]:
     """Say whether it is a pair as almost all are; anything else is looked at more closely."""
     return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
 
 
-def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _pair(item: object) -> _Pair:
     if (
         isinstance(item, list | tuple)
         and len(item) == 2
         and isinstance(item[0], list | tuple)
         and isinstance(item[1], Mapping)
     ):
-        return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
+        return cast("_Pair", tuple(item))
     raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")
