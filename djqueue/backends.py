@@ -26,14 +26,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, overload
 
 from django.core.checks import CheckMessage
-from django.db import transaction
 
 from djqueue import carriers, checks, compat, conf
 from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
-from djqueue.records import InsertedJob, NewJob, UniqueRule
+from djqueue.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
 from djqueue.results import BulkResult, TaskResult, from_insert, from_job
 from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
@@ -68,6 +67,8 @@ class PostgresBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        self._valid: _AnyTask | None = None
+        """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 
     @cached_property
     def settings(self) -> conf.Options:
@@ -85,6 +86,8 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
+        if task is self._valid:
+            return
         priority = cast(object, task.priority)
         # NaN is not itself. The base would raise a ValueError for it, and a TypeError for a string.
         if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
@@ -99,17 +102,16 @@ class PostgresBackend(compat.BaseTaskBackend):
         super().validate_task(task)
         if len(task.module_path) > 255:
             raise compat.InvalidTask(f"The path of a task has at most 255 characters: {task.module_path!r}.")
+        self._valid = task
 
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
         """Store a job in the caller's transaction, if there is one."""
         ours = Task.of(task)
         new = self.new_job(ours, args, kwargs)
-        if ours.unique is None:
-            [inserted] = self.engine.insert([new], relaxed=self._durability(ours) == "relaxed")
-        else:
-            [inserted] = self.engine.insert([new], rule=_rule(ours.unique))
-            if inserted.was_duplicate:
-                return self._duplicate(new, inserted, ours)
+        rule = LIVE_ONLY if ours.unique is None else _rule(ours.unique)
+        [inserted] = self.engine.insert([new], rule=rule, relaxed=self._is_relaxed(ours))
+        if inserted.was_duplicate:
+            return self._duplicate(new, inserted, ours)
         result = from_insert(new, inserted, ours, self.alias)
         compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
@@ -134,8 +136,10 @@ class PostgresBackend(compat.BaseTaskBackend):
         chunks = self._encoded_chunks(items, batch_size)
         chunk, is_last = next(chunks, (_NONE, True))
         position = 0
+        relaxed = self._is_relaxed(ours)
         # A statement is atomic by itself, so a single chunk needs no transaction; unique keys may take several.
-        with nullcontext() if is_last and ours.unique is None else transaction.atomic(self.settings.database):
+        is_single = is_last and ours.unique is None and not relaxed
+        with nullcontext() if is_single else self.engine.together(relaxed=relaxed):
             while chunk:
                 self._insert_chunk(ours, chunk, position, ids, duplicate_of)
                 position += len(chunk)
@@ -163,9 +167,9 @@ class PostgresBackend(compat.BaseTaskBackend):
         encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
         return self._new_job(task, encoded, carriers.capture())
 
-    def _durability(self, task: Task) -> str:
+    def _is_relaxed(self, task: Task) -> bool:
         rules = self.settings.queues.get(task.queue_name)
-        return task.durability or (rules and rules.durability) or self.settings.durability
+        return (task.durability or (rules and rules.durability) or self.settings.durability) == "relaxed"
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         key, delay = None, task.delay

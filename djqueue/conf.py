@@ -49,8 +49,8 @@ class Options:
     """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
     A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
     durability: str = "durable"
-    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
-    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the database server, be it of
+    one of its processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024

@@ -39,6 +39,8 @@ else:
     _Result = compat.TaskResult
     _Context = compat.TaskContext
 
+_decode = json.JSONDecoder().decode
+"""``json.loads`` without its look for bytes and a byte order mark: what is decoded here was encoded here."""
 STATUS = {
     JobState.SCHEDULED: compat.TaskResultStatus.READY,
     JobState.AVAILABLE: compat.TaskResultStatus.READY,
@@ -170,7 +172,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
             attempt=0,
             max_attempts=new.max_attempts,
             scheduled_at=new.scheduled_at,
-            meta=json.loads(new.meta) if new.meta != "{}" else {},
+            meta=_decode(new.meta) if new.meta != "{}" else {},
         ),
     )
 

@@ -73,8 +73,8 @@ class Engine(Protocol):
         rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
-        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
-        the caller. The store may ignore it.
+        ``relaxed``: a crash of the store may lose jobs that were stored a moment ago outside of any transaction of the
+        caller. The store may ignore it.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """

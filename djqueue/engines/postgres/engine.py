@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -20,11 +20,12 @@ from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.prepared import is_own_transaction
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering
 from djqueue.engines.postgres.taken import taken_statements
-from djqueue.engines.postgres.unique import insert_unique, job_columns
+from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.records import (
@@ -64,13 +65,15 @@ class PostgresEngine(Steering):
         if not jobs:
             return []
         connection = connections[self.alias]
-        if len(jobs) == 1 and jobs[0].unique_key is None:
-            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
+        is_single = len(jobs) == 1 and (jobs[0].unique_key is None or is_simple(rule))
+        if is_single and (one := insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)) is not None:
+            return [one]
+        relaxed = relaxed and is_own_transaction(connection)
         if any(job.unique_key is not None for job in jobs):
-            inserted, new_in = insert_unique(connection, jobs, rule, now)
+            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=is_single)
         else:
             with connection.cursor() as cursor:
-                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
+                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
@@ -89,6 +92,20 @@ class PostgresEngine(Steering):
         if self.listen:
             wake_for(connection, job, InsertedJob(0, inserted.state, inserted.inserted_at))
         return inserted
+
+    @contextmanager
+    def together(self, *, relaxed: bool = False) -> Iterator[None]:
+        """Let several inserts commit together: with the caller's transaction, if there is one.
+
+        ``relaxed``: without waiting for the disk, if there is none.
+        """
+        connection = connections[self.alias]
+        relaxed = relaxed and is_own_transaction(connection)
+        with transaction.atomic(self.alias):
+            if relaxed:
+                with connection.cursor() as cursor:
+                    cursor.execute(sql("relax"))
+            yield
 
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""

@@ -12,6 +12,7 @@ import select
 import selectors
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -24,8 +25,11 @@ from djqueue.exceptions import EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
 
-_MARK_TRIES = 100
-"""Each fails only if somebody asks at that very moment. Should all fail, jobs are flowing, and the poll finds them."""
+_MARK_TRIES = 5
+_BEHIND_MILLISECONDS = 20
+"""How long a mark waits for the commits of those who store jobs at this moment. It hears nothing meanwhile."""
+_UNMARKED_SECONDS = 0.05
+"""Where such a commit takes longer than all tries, nobody may wake us: a sleep is no longer than this."""
 _RECONNECT_SECONDS = 1.0
 _STATEMENT_TIMEOUT_SECONDS = 6.0
 """None of its statements does any work, and the producer waits for them."""
@@ -44,6 +48,8 @@ class PostgresListener:
         self._heard = 0.0
         """When the server last said something."""
         self._marked: set[str] = set()
+        self._unmarked: set[str] = set()
+        """Queues that could not be marked, though nobody else sleeps on them."""
         self._woken: set[str] = set()
         self._is_releasing = False
         self._reader, self._writer = os.pipe()
@@ -67,19 +73,27 @@ class PostgresListener:
                 if time.monotonic() - self._heard > _QUIET_SECONDS:
                     connection.execute("SELECT 1")
                     self._heard = time.monotonic()
-                self._mark(connection, set(queues) - self._marked)
+                self._unmarked -= set(queues)
+                self._unmarked |= self._mark(connection, set(queues) - self._marked)
                 return
             except psycopg.Error as error:
                 self._lose(error)
 
-    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> None:
+    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> set[str]:
+        """Mark what is missing and not taken; return what neither could be said of."""
         for _ in range(_MARK_TRIES):
             if not missing:
-                return
+                break
             rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
             self._heard = time.monotonic()
             self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
             missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
+            for queue in sorted(missing):
+                with suppress(psycopg.errors.LockNotAvailable):
+                    connection.execute(sql("mark_behind"), {"queue": queue, "milliseconds": _BEHIND_MILLISECONDS})
+                    self._marked.add(queue)
+            missing -= self._marked
+        return missing
 
     def unmark(self) -> None:
         """Say that nobody sleeps here any more.
@@ -87,6 +101,7 @@ class PostgresListener:
         Sent without waiting for the answer: the fetch that follows need not wait for it, and a mark that lives a
         moment longer costs a notification that nobody needed.
         """
+        self._unmarked.clear()
         if self._marked and self._connection is not None:
             self._marked.clear()
             try:
@@ -100,6 +115,8 @@ class PostgresListener:
     def wait(self, timeout: float) -> set[str]:
         """Sleep until woken, interrupted or ``timeout`` seconds passed; return the queues that were named."""
         connection = self._connection
+        if self._unmarked:
+            timeout = min(timeout, _UNMARKED_SECONDS)
         with selectors.DefaultSelector() as selector:
             selector.register(self._reader, selectors.EVENT_READ)
             if connection is not None:
@@ -160,6 +177,7 @@ class PostgresListener:
     def _lose(self, error: Exception) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
         self._marked.clear()
+        self._unmarked.clear()
         self._is_releasing = False
         # At once after a loss, with a pause after a failure to connect.
         self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
