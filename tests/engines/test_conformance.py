@@ -531,6 +531,34 @@ class TestAck:
 
         assert engine.get(id).result is None
 
+    def test_outcomes_of_one_batch_keep_every_character_and_what_is_missing(self, engine, worker, me):
+        texts = [
+            'a "quoted" \\ and \\\\ {brace}, comma',
+            "NULL",
+            "",
+            "two\nlines\tand \u00fc \u2028 \U0001f600",
+            None,
+            "'$$%s%%'",
+        ]
+        engine.insert([NewJob("tests.task")] * len(texts), now=NOW)
+        jobs = worker.fetch("default", len(texts), me, now=NOW)
+
+        worker.ack(
+            [
+                ack(
+                    job,
+                    JobState.DISCARDED,
+                    error=json.dumps({"message": text}),
+                    result=None if text is None else json.dumps(text),
+                )
+                for job, text in zip(jobs, texts, strict=True)
+            ]
+        )
+
+        stored = [engine.get(job.id) for job in jobs]
+        assert [job.result for job in stored] == texts
+        assert [job.errors for job in stored] == [[{"message": text}] for text in texts]
+
     @pytest.mark.parametrize("state", [JobState.DISCARDED, JobState.CANCELLED])
     def test_a_job_ends_with_its_error(self, engine, worker, me, state):
         id = insert_one(engine)
