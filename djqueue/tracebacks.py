@@ -19,15 +19,44 @@ _places: dict[tuple[int, int, int], tuple[CodeType, str]] = {}
 known by its id because two functions of two files can be equal."""
 
 
+_HINTED = (SyntaxError, ImportError, NameError, AttributeError, BaseExceptionGroup)
+"""Exceptions of which Python prints more than their name and their message."""
+
+
 def format_error(error: BaseException) -> str:
     """Return what Python would print: causes, notes, groups and hints included. Never fails."""
     try:
+        if _is_plain(error):
+            # Almost all: then there is no need for Python's machinery at all.
+            lines = _frames(error.__traceback__)
+            return "".join([*(["Traceback (most recent call last):\n"] if lines else []), *lines, _last_line(error)])
         # All but the frames: with a limit of 0 Python does not look at any.
         printed = TracebackException(type(error), error, error.__traceback__, limit=0, compact=True)
         _add_frames(printed, error)
         return "".join(printed.format())
     except BaseException as failure:  # somebody else's __str__, __cause__ or source lines
         return f"{type(error).__name__}: the traceback cannot be shown ({type(failure).__name__})"
+
+
+def _is_plain(error: BaseException) -> bool:
+    return (
+        error.__cause__ is None
+        and (error.__context__ is None or error.__suppress_context__)
+        and not isinstance(error, _HINTED)
+        and not hasattr(error, "__notes__")
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    try:
+        message = str(error)
+    except Exception:
+        message = "<exception str() failed>"
+    return f"{name}: {message}\n" if message else f"{name}\n"
 
 
 class _Frames(StackSummary):

@@ -78,21 +78,20 @@ class Executor:
 
     # Sync
 
-    def start_thread(self, lane: Lane, execution: Execution) -> None:
-        thread = threading.Thread(target=self._serve, args=(lane, execution), name="djqueue-job", daemon=True)
-        thread.start()
+    def start_thread(self, lane: Lane) -> None:
+        threading.Thread(target=self._serve, args=(lane,), name="djqueue-job", daemon=True).start()
 
-    def _serve(self, lane: Lane, execution: Execution) -> None:
+    def _serve(self, lane: Lane) -> None:
         try:
-            following: Execution | None = execution
-            while following is not None:
+            execution = lane.first_for_thread(self._release_connections)
+            while execution is not None:
                 try:
-                    seconds = self._execute(following)
+                    seconds = self._execute(execution)
                 except BaseException:
                     # Not the task's: a log handler or a database router of the project. The slot must not go with it.
-                    logger.exception("What surrounds job %d failed.", following.job.id)
+                    logger.exception("What surrounds job %d failed.", execution.job.id)
                     seconds = 0.0
-                following = lane.next_for_thread(seconds, self._release_connections)
+                execution = lane.next_for_thread(seconds, self._release_connections)
         finally:
             django_connections.close_all()
 
