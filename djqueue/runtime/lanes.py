@@ -234,7 +234,7 @@ class Lane:
         self.running -= 1
         estimate = self.estimate
         # Up at once, down slowly: a mistake in one direction costs a fetch, in the other a stranded job.
-        self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1)
+        self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1) if estimate else seconds
         if self.on_room is not None and len(self._pending) * 2 <= self._prefetch():
             on_room, self.on_room = self.on_room, None
             on_room()

@@ -87,6 +87,15 @@ def test_ten_millisecond_jobs_wait_for_fifty_milliseconds_of_work_at_most() -> N
     assert 500 <= lane.room() - 100 <= 600
 
 
+def test_the_first_job_is_believed_to_be_like_the_others() -> None:
+    lane = Recorder().lane(10)
+    lane.add([execution(0)])
+
+    lane.finish_async(0.02)
+
+    assert lane.room() == 10 + 25  # 50 ms of work
+
+
 def test_what_has_waited_too_long_is_taken_back_and_nothing_is_prefetched_after_that() -> None:
     lane = Recorder().lane(1)
     lane.estimate = 0.0001
