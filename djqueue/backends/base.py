@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
+from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from djqueue import carriers, checks, compat, conf
@@ -129,6 +130,10 @@ class QueueBackend(compat.BaseTaskBackend):
         result = from_insert(new, inserted, ours, self.alias)
         compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
+
+    async def aenqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # see enqueue
+        """See ``enqueue``."""
+        return await _on_the_sync_thread(self.enqueue, task, args, kwargs)
 
     def enqueue_many(
         self,
@@ -253,6 +258,12 @@ class QueueBackend(compat.BaseTaskBackend):
     def _announce(self, new: NewJob, inserted: InsertedJob, task: Task) -> None:
         result = from_insert(new, inserted, task, self.alias)
         compat.task_enqueued.send_robust(type(self), task_result=result)
+
+
+@sync_to_async(thread_sensitive=True)
+def _on_the_sync_thread(enqueue: Callable[..., TaskResult], *args: Any) -> TaskResult:
+    # Wrapped once: to wrap anew for each job takes longer than to encode it.
+    return enqueue(*args)
 
 
 def rule_of(unique: Unique) -> UniqueRule:

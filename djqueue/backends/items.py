@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from tempfile import SpooledTemporaryFile
-from typing import Any, cast, overload
+from typing import Any, TypeGuard, cast, overload
 
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.exceptions import InvalidArguments, InvalidJob
 
-Items = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+Pair = tuple[Sequence[Any], Mapping[str, Any]]
+Items = Iterable[Pair | Encoded]
+"""Pairs of args and kwargs, or what ``encode_arguments`` made of one."""
 
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _CHUNK_CHARACTERS = 8_000_000
@@ -42,11 +44,14 @@ class Chunks:
         chunk: list[Encoded] = []
         characters = 0
         for position, item in islice(self._source, self._size):
-            try:
-                args, kwargs = item if _is_plain_pair(item) else _pair(item)
-                encoded = encode_arguments(args, kwargs, self._max_args_bytes)
-            except InvalidJob as error:
-                raise type(error)(f"Item {position}: {error}") from None
+            if type(item) is Encoded:  # a line of a file, checked with its number
+                encoded = item
+            else:
+                try:
+                    args, kwargs = item if _is_plain_pair(item) else _pair(item)
+                    encoded = encode_arguments(args, kwargs, self._max_args_bytes)
+                except InvalidJob as error:
+                    raise type(error)(f"Item {position}: {error}") from None
             chunk.append(encoded)
             characters += len(encoded.args) + len(encoded.kwargs)
             if characters > _CHUNK_CHARACTERS:
@@ -88,17 +93,17 @@ class Ids(Sequence[str]):
         return f"<{len(self)} ids>"
 
 
-def _is_plain_pair(item: object) -> bool:
+def _is_plain_pair(item: object) -> TypeGuard[Pair]:
     """Say whether it is a pair as almost all are; anything else is looked at more closely."""
     return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
 
 
-def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _pair(item: object) -> Pair:
     if (
         isinstance(item, list | tuple)
         and len(item) == 2
         and isinstance(item[0], list | tuple)
         and isinstance(item[1], Mapping)
     ):
-        return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
+        return cast("Pair", tuple(item))
     raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")

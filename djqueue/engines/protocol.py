@@ -324,20 +324,28 @@ class Listener(AbstractContextManager["Listener"], Protocol):
     """Waiting for work without polling.
 
     ``mark`` before the last look and ``wait`` after it: whoever makes a job available after that look sees the mark
-    and wakes the sleeper. Where the store cannot wake anybody (a pooler in between), ``mark`` does nothing and
-    ``wait`` returns at its timeout.
+    and wakes the sleeper. A mark stands until it is given up: a sleeper that was woken looks at its queue and sleeps
+    again. Where the store cannot wake anybody (a pooler in between), ``mark`` does nothing and ``wait`` returns at its
+    timeout.
     """
 
-    def mark(self, queues: Collection[str]) -> None:
-        """Say that somebody is about to sleep on these queues."""
+    def mark(self, queues: Collection[str]) -> bool:
+        """Say that somebody sleeps on these queues, whom a job must wake.
 
-    def unmark(self) -> None:
-        """Say that nobody sleeps here any more. Cheap when nothing is marked."""
+        Return whether that was said before, and for all of them: then nothing can have come since the look before this.
+        Otherwise another look must follow. One mark for all sleepers of a queue is enough.
+        """
+
+    def unmark(self, queues: Collection[str] | None = None) -> None:
+        """Say that nobody sleeps on these queues here any more; None: on none. Cheap when they are not marked.
+
+        Other sleepers of a queue that we had marked are woken, so that one of them marks it.
+        """
 
     def wait(self, timeout: float) -> set[str]:
         """Sleep until one of the queues is woken, ``interrupt`` is called or ``timeout`` seconds passed.
 
-        Return the payloads of the wake-ups, which may be empty.
+        Return the payloads of the wake-ups, which may be empty. What was marked when the marks were lost is among them.
         """
 
     def interrupt(self) -> None:

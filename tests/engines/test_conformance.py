@@ -552,6 +552,34 @@ class TestAck:
 
         assert engine.get(id).result is None
 
+    def test_outcomes_of_one_batch_keep_every_character_and_what_is_missing(self, engine, worker, me):
+        texts = [
+            'a "quoted" \\ and \\\\ {brace}, comma',
+            "NULL",
+            "",
+            "two\nlines\tand \u00fc \u2028 \U0001f600",
+            None,
+            "'$$%s%%'",
+        ]
+        engine.insert([NewJob("tests.task")] * len(texts), now=NOW)
+        jobs = worker.fetch("default", len(texts), me, now=NOW)
+
+        worker.ack(
+            [
+                ack(
+                    job,
+                    JobState.DISCARDED,
+                    error=json.dumps({"message": text}),
+                    result=None if text is None else json.dumps(text),
+                )
+                for job, text in zip(jobs, texts, strict=True)
+            ]
+        )
+
+        stored = [engine.get(job.id) for job in jobs]
+        assert [job.result for job in stored] == texts
+        assert [job.errors for job in stored] == [[{"message": text}] for text in texts]
+
     @pytest.mark.parametrize("state", [JobState.DISCARDED, JobState.CANCELLED])
     def test_a_job_ends_with_its_error(self, engine, worker, me, state):
         id = insert_one(engine)
@@ -1388,6 +1416,48 @@ class TestListener:
         listener.mark(["default", "other"])  # talks to the store, and the wake-up may come along with its answer
 
         assert listener.wait(LONG) == {"default"}
+
+    def test_a_mark_stands_until_it_is_given_up(self, engine, listener):
+        listener.mark(["default"])
+
+        for _ in range(3):
+            insert(engine)
+            assert listener.wait(LONG) == {"default"}
+
+    def test_who_marks_anew_has_to_look_once_more(self, listener):
+        assert not listener.mark(["a"])
+        assert listener.mark(["a"])
+        assert not listener.mark(["a", "b"])
+        assert listener.mark(["b"])
+        listener.unmark(["a"])
+        assert listener.mark(["b"])
+        assert not listener.mark(["a", "b"])
+        listener.unmark()
+        assert not listener.mark(["b"])
+
+    def test_a_mark_that_is_given_up_is_offered_to_the_other_sleepers(self, engine, open_listener):
+        first, *others = [open_listener() for _ in range(3)]
+        first.mark(["default"])
+        for other in others:
+            assert not other.mark(["default"])  # another has it, and one is enough
+            assert other.mark(["default"])
+
+        first.unmark()
+
+        assert [other.wait(LONG) for other in others] == [{"default"}] * 2
+        assert first.wait(QUIET) == set()
+        assert not others[0].mark(["default"])  # for a moment nobody had it
+        insert(engine)
+        assert others[0].wait(LONG) == {"default"}
+
+    def test_only_what_is_given_up_is_free(self, engine, listener):
+        listener.mark(["a", "b"])
+        listener.unmark(["a"])
+
+        insert(engine, queue="a")
+        insert(engine, queue="b")
+
+        assert listener.wait(LONG) == {"b"}
 
     def test_an_interruption_ends_the_wait(self, listener):
         listener.mark(["default"])

@@ -44,6 +44,12 @@ def nap(label: str, seconds: float) -> str:
     return label
 
 
+@task(takes_context=True)
+def end_after(context: Any, seconds: float) -> None:
+    time.sleep(seconds)
+    write(f"ended {context.job.id}")
+
+
 @task
 async def anap(label: str, seconds: float) -> str:
     await sync_to_async(write)(label)

@@ -17,9 +17,9 @@ from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
-from djqueue.engines.postgres.prepared import is_own_transaction
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql

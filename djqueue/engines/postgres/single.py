@@ -20,7 +20,7 @@ from typing import Any
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.engines.postgres.prepared import is_own_transaction, run_prepared
+from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
@@ -56,12 +56,13 @@ def insert_one(
     """
     is_own = is_own_transaction(connection)
     asks = wakes and is_own
+    relaxed = relaxed and is_own
     statement = "insert_one" if job.unique_key is None else "insert_one_unique"
     try:
-        # LISTEN needs a direct connection, and so does preparing.
-        rows = _insert_prepared(connection, statement, job, now, relaxed) if asks else None
+        # Where a pooler forbids LISTEN, it gets what it always got.
+        rows = _insert_directly(connection, statement, job, now, is_own, relaxed) if wakes else None
         if rows is None:
-            params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed and is_own}
+            params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed}
             with connection.cursor() as cursor:
                 cursor.execute(sql(statement), params)
                 rows = cursor.fetchall()
@@ -79,14 +80,17 @@ def insert_one(
     return inserted
 
 
-def _insert_prepared(
-    connection: BaseDatabaseWrapper, statement: str, job: NewJob, now: datetime | None, relaxed: bool
+def _insert_directly(
+    connection: BaseDatabaseWrapper, statement: str, job: NewJob, now: datetime | None, is_own: bool, relaxed: bool
 ) -> Sequence[tuple[int, str, datetime, bool]] | None:
-    """Insert past Django's cursors, and ask; None where that may not be, and nothing was done."""
+    """Insert past Django's cursors; None where that may not be, and nothing was done.
+
+    ``is_own``: the statement is a transaction of its own, and asks who sleeps.
+    """
     zone = connection.timezone
     if zone is None:
         return None  # then times are told in the time zone of the session, which psycopg knows
-    params = (
+    params = [
         job.queue.encode(),
         job.task.encode(),
         job.args.encode(),
@@ -99,13 +103,14 @@ def _insert_prepared(
         _interval(job.max_age),
         job.meta.encode(),
         _time(now),
-        b"t",
+        b"t" if is_own else b"f",
         b"t" if relaxed else b"f",
-    )
+    ]
+    run = run_prepared if is_own else run_in_transaction
     if job.unique_key is None:
-        answer = run_prepared(connection, statement, _PARAMS, params)
+        answer = run(connection, statement, _PARAMS, params)
     else:
-        answer = run_prepared(connection, statement, _PARAMS_WITH_KEY, (*params, job.unique_key.encode()))
+        answer = run(connection, statement, _PARAMS_WITH_KEY, [*params, job.unique_key.encode()])
     if answer is None or not answer.ntuples:
         return None if answer is None else ()
     value = answer.get_value

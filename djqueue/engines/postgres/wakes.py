@@ -11,7 +11,7 @@ from typing import cast
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.engines.postgres.prepared import is_own_transaction, run_prepared
+from djqueue.engines.postgres.direct import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.records import InsertedJob, NewJob
@@ -53,7 +53,7 @@ class Wake:
         queues = f"{{{','.join(names)}}}".encode()
         return (
             is_own_transaction(self.connection)
-            and run_prepared(self.connection, "wake", ("queues",), (queues,)) is not None
+            and run_prepared(self.connection, "wake", ("queues",), [queues]) is not None
         )
 
 

@@ -1,4 +1,4 @@
-"""Statements prepared on Django's connection: nobody can tell them from those that go through Django's cursors."""
+"""Statements sent past Django's cursors: nobody can tell them from those that go through them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from django.db.utils import IntegrityError
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.postgres import PostgresEngine, direct, single
 from djqueue.engines.postgres.connection import connect
 from djqueue.models import Job
 from djqueue.records import NewJob
@@ -136,18 +136,19 @@ class TestWhen:
         assert prepared() == 0
         assert Job.objects.count() == 3
 
-    def test_the_callers_transaction_gets_its_insert_through_its_cursor(self, warm, spy):
+    def test_in_the_callers_transaction_nothing_is_prepared(self, warm, spy):
         before = executions()
 
         with transaction.atomic():
-            warm.insert([NEW])
+            for _ in range(3):
+                warm.insert([NEW])
             assert spy.execute("SELECT count(*) FROM djqueue_job").fetchone() == (0,)
             transaction.set_rollback(True)
 
         assert executions() == before
         assert not Job.objects.exists()
 
-    def test_so_does_one_that_django_does_not_know_of(self, warm, spy):
+    def test_nor_in_one_that_django_does_not_know_of(self, warm, spy):
         before = executions()
         with connection.cursor() as cursor:
             cursor.execute("BEGIN")
@@ -158,7 +159,7 @@ class TestWhen:
         assert executions() == before
         assert not Job.objects.exists()
 
-    def test_and_one_in_manual_transaction_management(self, warm, spy):
+    def test_nor_in_manual_transaction_management(self, warm, spy):
         transaction.set_autocommit(False)
         try:
             warm.insert([NEW])
@@ -169,7 +170,7 @@ class TestWhen:
 
         assert not Job.objects.exists()
 
-    def test_and_a_pipeline(self, warm):
+    def test_nor_in_a_pipeline(self, warm):
         before = executions()
 
         with connection.connection.pipeline():
@@ -177,6 +178,114 @@ class TestWhen:
 
         assert executions() == before
         assert Job.objects.count() == 1
+
+
+class TestTransaction:
+    """In the caller's transaction the insert goes past the cursors too, once the transaction has begun."""
+
+    @pytest.fixture(autouse=True)
+    def sent(self, monkeypatch):
+        """The statements that went past the cursors."""
+        sent: list[str] = []
+        genuine = direct.run_in_transaction
+
+        def run(connection: Any, name: str, *args: Any) -> Any:
+            answer = genuine(connection, name, *args)
+            if answer is not None:
+                sent.append(name)
+            return answer
+
+        monkeypatch.setattr(single, "run_in_transaction", run)
+        return sent
+
+    def test_it_joins_the_transaction_that_has_begun(self, postgres, spy, sent):
+        with transaction.atomic():
+            postgres.insert([NEW])  # begins it
+            postgres.insert([NEW])
+            postgres.insert([NEW._replace(unique_key="k")])
+            assert spy.execute("SELECT count(*) FROM djqueue_job").fetchone() == (0,)
+
+        assert sent == ["insert_one", "insert_one_unique"]
+        assert Job.objects.count() == 3
+
+    def test_a_rollback_takes_it_away(self, postgres, sent):
+        with transaction.atomic():
+            Job.objects.exists()
+            postgres.insert([NEW])
+            transaction.set_rollback(True)
+
+        assert sent == ["insert_one"]
+        assert not Job.objects.exists()
+
+    def test_so_does_that_of_a_savepoint(self, postgres, sent):
+        with transaction.atomic():
+            postgres.insert([NEW])
+            with transaction.atomic():
+                postgres.insert([NEW])
+                transaction.set_rollback(True)
+            postgres.insert([NEW])
+
+        assert sent == ["insert_one"] * 2
+        assert Job.objects.count() == 2
+
+    def test_an_error_ends_the_transaction_as_any_does(self, postgres, sent):
+        def work() -> None:
+            with transaction.atomic():
+                Job.objects.exists()
+                postgres.insert([NEW._replace(queue="q" * 300)])
+
+        with pytest.raises(DataError, match="too long"):
+            work()
+
+        assert is_idle()
+        postgres.insert([NEW])
+        assert Job.objects.count() == 1
+
+    def test_an_error_within_a_savepoint_ends_that_only(self, postgres):
+        with transaction.atomic():
+            postgres.insert([NEW])
+            with pytest.raises(DataError), transaction.atomic():
+                postgres.insert([NEW._replace(queue="q" * 300)])
+            postgres.insert([NEW])
+
+        assert Job.objects.count() == 2
+
+    def test_somebodys_deallocate_is_no_error_of_the_transaction(self, warm):
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("DEALLOCATE ALL")
+            warm.insert([NEW])
+
+        assert Job.objects.count() == 1
+
+    def test_who_watches_sees_it(self, postgres, sent):
+        with transaction.atomic():
+            Job.objects.exists()
+            with CaptureQueriesContext(connection) as queries:
+                postgres.insert([NEW])
+
+        assert sent == []
+        assert queries.captured_queries[0]["sql"].startswith("INSERT INTO djqueue_job")
+
+    def test_the_lock_of_sleepers_is_not_held(self, postgres, spy, sent):
+        with transaction.atomic():
+            Job.objects.exists()
+            postgres.insert([NEW])
+            locks = spy.execute(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s",
+                [connection.connection.info.backend_pid],
+            ).fetchone()
+
+        assert sent == ["insert_one"]
+        assert locks == (0,)
+
+    def test_without_listen_it_goes_through_the_cursor(self, transactional_db, sent):
+        engine = PostgresEngine("default", listen=False)
+        with transaction.atomic():
+            engine.insert([NEW])
+            engine.insert([NEW])
+
+        assert sent == []
 
 
 class TestWake:
@@ -341,11 +450,16 @@ class TestWhat:
         with CaptureQueriesContext(connection):
             [expected] = warm.insert([job], now=now)
 
-        assert answer._replace(id=0) == expected._replace(id=0)
-        assert answer.inserted_at.tzinfo is expected.inserted_at.tzinfo
-        row, other = Job.objects.order_by("id").values()
-        assert (row.pop("id"), other.pop("id")) == (answer.id, expected.id)
-        assert row == other
+        with transaction.atomic():
+            Job.objects.exists()
+            [within] = warm.insert([job], now=now)
+
+        for each in (answer, within):
+            assert each._replace(id=0) == expected._replace(id=0)
+            assert each.inserted_at.tzinfo is expected.inserted_at.tzinfo
+        rows = list(Job.objects.order_by("id").values())
+        assert [row.pop("id") for row in rows] == [answer.id, expected.id, within.id]
+        assert rows[0] == rows[1] == rows[2]
 
     def test_the_time_is_told_in_the_zone_of_the_connection(self, postgres):
         with time_zone("Europe/Berlin"):
