@@ -324,9 +324,9 @@ class Listener(AbstractContextManager["Listener"], Protocol):
     """Waiting for work without polling.
 
     ``mark`` before the last look and ``wait`` after it: whoever makes a job available after that look sees the mark
-    and wakes the sleeper. A mark stands until it is given up: a sleeper that was woken looks at its queue and sleeps
-    again. Where the store cannot wake anybody (a pooler in between), ``mark`` does nothing and ``wait`` returns at its
-    timeout.
+    and wakes the sleeper. ``mark`` comes before each ``wait``, and costs nothing where a mark stands: until it is given
+    up, or, in some stores, until it is called. Where the store cannot wake anybody (a pooler in between), ``mark`` does
+    nothing and ``wait`` returns at its timeout.
     """
 
     def mark(self, queues: Collection[str]) -> bool:

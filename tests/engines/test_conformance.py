@@ -1417,10 +1417,9 @@ class TestListener:
 
         assert listener.wait(LONG) == {"default"}
 
-    def test_a_mark_stands_until_it_is_given_up(self, engine, listener):
-        listener.mark(["default"])
-
+    def test_who_marks_again_before_each_sleep_is_woken_for_each_job(self, engine, listener):
         for _ in range(3):
+            listener.mark(["default"])
             insert(engine)
             assert listener.wait(LONG) == {"default"}
 
@@ -1435,29 +1434,15 @@ class TestListener:
         listener.unmark()
         assert not listener.mark(["b"])
 
-    def test_a_mark_that_is_given_up_is_offered_to_the_other_sleepers(self, engine, open_listener):
+    def test_the_other_sleepers_are_woken_when_one_has_given_its_mark_up(self, engine, open_listener):
         first, *others = [open_listener() for _ in range(3)]
-        first.mark(["default"])
-        for other in others:
-            assert not other.mark(["default"])  # another has it, and one is enough
-            assert other.mark(["default"])
+        for each in (first, *others):
+            each.mark(["default"])
 
         first.unmark()
+        insert(engine)
 
         assert [other.wait(LONG) for other in others] == [{"default"}] * 2
-        assert first.wait(QUIET) == set()
-        assert not others[0].mark(["default"])  # for a moment nobody had it
-        insert(engine)
-        assert others[0].wait(LONG) == {"default"}
-
-    def test_only_what_is_given_up_is_free(self, engine, listener):
-        listener.mark(["a", "b"])
-        listener.unmark(["a"])
-
-        insert(engine, queue="a")
-        insert(engine, queue="b")
-
-        assert listener.wait(LONG) == {"b"}
 
     def test_an_interruption_ends_the_wait(self, listener):
         listener.mark(["default"])

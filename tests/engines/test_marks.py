@@ -20,6 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
 NEW = NewJob("tests.task")
 LONG = 20.0
+QUIET = 0.3
 FOREVER_MILLISECONDS = 20_000
 
 
@@ -184,3 +185,36 @@ def test_no_job_is_missed_while_many_are_stored(postgres, background, threads):
             each_one.result(LONG)
 
     assert seen == threads * each
+
+
+def test_a_mark_stands_until_it_is_given_up(postgres, sleeper):
+    sleeper.mark(["default"])
+
+    for _ in range(3):
+        postgres.insert([NEW])
+        assert sleeper.wait(LONG) == {"default"}
+
+
+def test_a_mark_that_is_given_up_is_offered_to_the_other_sleepers(postgres, sleeper):
+    with postgres.open_listener() as one, postgres.open_listener() as two:
+        sleeper.mark(["default"])
+        for other in (one, two):
+            assert not other.mark(["default"])  # another has it, and one is enough
+            assert other.mark(["default"])
+
+        sleeper.unmark()
+
+        assert [one.wait(LONG), two.wait(LONG)] == [{"default"}] * 2
+        assert sleeper.wait(QUIET) == set()
+        assert not one.mark(["default"])  # for a moment nobody had it
+        postgres.insert([NEW])
+        assert one.wait(LONG) == {"default"}
+
+
+def test_only_what_is_given_up_is_free(postgres, sleeper):
+    sleeper.mark(["a", "b"])
+    sleeper.unmark(["a"])
+
+    postgres.insert([NEW._replace(queue="a"), NEW._replace(queue="b")])
+
+    assert sleeper.wait(LONG) == {"b"}

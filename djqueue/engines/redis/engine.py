@@ -129,6 +129,7 @@ class RedisEngine(Steering, Walks):
         job: NewJob,
         arguments: Sequence[Encoded],
         *,
+        relaxed: bool = False,
         ids: Sequence[int] | None = None,
         now: datetime | None = None,
     ) -> InsertedMany:

@@ -55,16 +55,21 @@ class RedisListener:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def mark(self, queues: Collection[str]) -> None:
-        """Say that somebody is about to sleep on these queues. A mark that was written a moment ago stands."""
+    def mark(self, queues: Collection[str]) -> bool:
+        """Say that somebody sleeps on these queues; return whether all of these marks stood already.
+
+        One stands until its name is heard: whoever calls it removes the mark, and the message is on its way to us.
+        """
         self._names.update(queues)
         now = time.monotonic()
-        if missing := [queue for queue in queues if now - self._marked.get(queue, -math.inf) > _RENEW_SECONDS]:
-            self._mark(missing)
+        missing = [queue for queue in queues if now - self._marked.get(queue, -math.inf) > _RENEW_SECONDS]
+        # Where nobody can be told of anything, jobs are polled for.
+        return not missing or not self._mark(missing)
 
-    def unmark(self) -> None:
-        """Say that nobody sleeps here any more: the marks end by themselves."""
-        self._marked.clear()
+    def unmark(self, queues: Collection[str] | None = None) -> None:
+        """Say that nobody sleeps on these queues here any more, or on none: the marks end by themselves."""
+        for queue in list(self._marked) if queues is None else queues:
+            self._marked.pop(queue, None)
 
     def wait(self, timeout: float) -> set[str]:
         """Sleep until woken, interrupted or ``timeout`` seconds passed; return the names that were called.
@@ -101,20 +106,22 @@ class RedisListener:
             os.close(self._writer)
             self._reader = self._writer = -1
 
-    def _mark(self, names: Sequence[str]) -> None:
+    def _mark(self, names: Sequence[str]) -> bool:
+        """Write marks; return whether that was possible."""
         # Twice: a connection that has ended meanwhile is noticed only when it is used.
         for _ in range(2):
             was_connected = self._ears.socket is not None
             if not was_connected and time.monotonic() < self._connect_after:
-                return
+                return False
             try:
                 key = self._ears.key + b"asleep:"
                 self._ears.commands([(b"SET", key + name.encode(), b"", b"PX", _MARK_MILLISECONDS) for name in names])
                 now = time.monotonic()
                 self._marked.update(dict.fromkeys(names, now))
-                return
+                return True
             except (EngineUnavailable, EngineRefused) as error:
                 self._lose(error, was_connected=was_connected)
+        return False
 
     def _sleep(self, timeout: float) -> bool:
         """Wait for a message or an interruption, and take what has come; return whether it was an interruption."""
@@ -144,6 +151,8 @@ class RedisListener:
 
     def _lose(self, error: Exception, *, was_connected: bool) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
+        # Nobody has told us of anything since.
+        self._woken.update(self._marked)
         self._marked.clear()
         # At once after a loss, with a pause after a failure to connect.
         self._connect_after = time.monotonic() + (0.0 if was_connected else _RECONNECT_SECONDS)
