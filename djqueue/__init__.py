@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from djqueue.compat import TaskResultDoesNotExist
     from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
+        BulkInterrupted,
         Cancel,
         Discard,
         DjqueueError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BulkInterrupted",
     "BulkResult",
     "Cancel",
     "Cron",

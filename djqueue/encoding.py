@@ -22,11 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from traceback import TracebackException
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
+from djqueue.tracebacks import format_error
 
 MAX_DEPTH = 200
 """How deep lists and dicts may be nested: readers recurse, and Python 3.11 has a thousand frames for all."""
@@ -109,16 +109,15 @@ def encode_error(
 ) -> str:
     """Encode the entry that a failed attempt leaves in its job's errors. Never fails."""
     kind = type(error)
-    return json.dumps(
+    return _dumps(
         {
             "attempt": attempt,
             "at": (at or datetime.now(UTC)).isoformat(),
             "worker": storable(worker, 200),
             "exception": storable(f"{kind.__module__}.{kind.__qualname__}", 500),
             "message": storable(error, 2_000),
-            "traceback": storable(_format(error) if traceback is None else traceback),
-        },
-        ensure_ascii=False,
+            "traceback": storable(format_error(error) if traceback is None else traceback),
+        }
     )
 
 
@@ -137,11 +136,15 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
         text = f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:] if tail else ''}"[:limit]
     if "\0" in text:
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-8", "replace").decode()
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-8", "replace").decode()
     return str(text)
+
+
+_CONTAINERS = (dict, list, tuple)
 
 
 class _Unstorable(Exception):
@@ -167,17 +170,21 @@ def _encode(value: Any, path: str) -> str:
 def _has_plain_containers(value: Any) -> bool:
     """Say whether all keys are strings, and nothing is too deep.
 
-    The encoder would write the keys 1, None and True as strings without a word.
+    The encoder would write the keys 1, None and True as strings without a word. Plain loops: generators take three times
+    as long, and this is most of what it takes to encode a dict.
     """
     level = [value]
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
         for container in level:
             if isinstance(container, dict):
-                if not all(type(key) is str for key in container):
-                    return False
+                for key in container:
+                    if type(key) is not str:
+                        return False
                 container = container.values()
-            deeper.extend(item for item in container if isinstance(item, dict | list | tuple))
+            for item in container:
+                if isinstance(item, _CONTAINERS):
+                    deeper.append(item)
         if not deeper:
             return True
         level = deeper
@@ -277,10 +284,3 @@ def _advice(value: object) -> str:
 
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
-
-
-def _format(error: BaseException) -> str:
-    try:
-        return "".join(TracebackException.from_exception(error).format())
-    except BaseException as failure:  # somebody else's __str__, __cause__ or source lines
-        return f"{type(error).__name__}: the traceback cannot be shown ({type(failure).__name__})"

@@ -33,18 +33,35 @@ def is_heard(level: int) -> bool:
     return bool(_handlers) or logger.isEnabledFor(level)
 
 
-def emit(event: str, level: int = logging.INFO, /, *, exc_info: BaseException | None = None, **fields: Any) -> None:
-    """Log the event and call the handlers. Neither can fail the caller."""
+def emit(
+    event: str,
+    level: int = logging.INFO,
+    /,
+    *,
+    exc_info: BaseException | None = None,
+    exc_text: str | None = None,
+    **fields: Any,
+) -> None:
+    """Log the event and call the handlers. Neither can fail the caller.
+
+    ``exc_text``: the text of ``exc_info``, from one who has it already; printing it once more costs more than a short job.
+    """
     if logger.isEnabledFor(level):
-        words = " ".join(f"{key}={_word(value)}" for key, value in fields.items())
-        logger.log(
+        words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
+        # What logger.log does, but for the text: formatters look for it before they make one of their own.
+        record = logger.makeRecord(
+            logger.name,
             level,
+            __file__,
+            0,
             "%s %s",
-            event.removeprefix("djqueue."),
-            words,
-            extra={"djqueue": fields},
-            exc_info=exc_info,
+            (event.removeprefix("djqueue."), words),
+            None if exc_info is None else (type(exc_info), exc_info, exc_info.__traceback__),
+            "emit",
+            {"djqueue": fields},
         )
+        record.exc_text = exc_text
+        logger.handle(record)
     for handler in tuple(_handlers):
         try:
             handler(event, fields)

@@ -38,3 +38,25 @@ def test_a_handler_that_fails_fails_nobody_else(caplog: pytest.LogCaptureFixture
 
     assert seen == ["djqueue.job.stop"]
     assert "handler failed" in caplog.text
+
+
+def test_a_traceback_that_is_printed_already_is_not_printed_again(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        with caplog.at_level(logging.INFO, logger="djqueue"):
+            telemetry.emit("djqueue.job.stop", exc_info=error, exc_text="as it was printed", job=7)
+
+    [record] = caplog.records
+    assert logging.Formatter("%(message)s").format(record) == "job.stop job=7\nas it was printed"
+    assert record.exc_info is not None  # for handlers that want more than the text
+
+
+def test_a_traceback_is_printed_where_nobody_has_done_so(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        with caplog.at_level(logging.INFO, logger="djqueue"):
+            telemetry.emit("djqueue.job.stop", exc_info=error)
+
+    assert "ValueError: broken" in caplog.text

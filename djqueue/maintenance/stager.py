@@ -30,7 +30,6 @@ class Stager(Service):
         self._engine = engine
         self._listener = listener
         self._is_leader = is_leader
-        self._is_marked = False
         self._is_woken = True
         """Whether somebody stored a job that is due soon: it may have committed late."""
         self.last_run: float | None = None
@@ -42,7 +41,7 @@ class Stager(Service):
     def run_once(self) -> float:
         """Stage one batch; then sleep until the next job is due, somebody stores an earlier one, or the next look."""
         if not self._is_leader():
-            self._unmark()
+            self._listener.unmark()
             self._listener.wait(LOOK_SECONDS)
             return 0
         staged = self._engine.stage(BATCH_LIMIT, from_start=self._is_woken)
@@ -53,25 +52,24 @@ class Stager(Service):
             # More are due than one batch takes, or one became due this moment. What is left may also be locked by
             # somebody: breathe, so as not to spin on it.
             if not staged.count:
-                self._listener.wait(NAP_SECONDS)
+                self._sleep(NAP_SECONDS)
         elif pause <= NAP_SECONDS:
-            self._unmark()
-            self._listener.wait(max(pause, BREATH_SECONDS))
-        elif not self._is_marked:
-            # Mark first, then look once more: whoever stores a job after that look sees the mark.
-            self._listener.mark([STAGE])
-            self._is_marked = True
-        else:
-            # Again, for a mark that went with a lost connection, or that another stager had.
-            self._listener.mark([STAGE])
-            self._is_woken = STAGE in self._listener.wait(pause)
+            self._listener.unmark()
+            self._sleep(max(pause, BREATH_SECONDS))
+        elif self._listener.mark([STAGE]):
+            self._sleep(pause)
+        # Else it was marked only now: look once more, and whoever stores a job after that look sees the mark.
         return 0
 
     def on_stop(self) -> None:
         self._listener.close()
         self._engine.close()
 
-    def _unmark(self) -> None:
-        if self._is_marked:
-            self._listener.unmark()
-            self._is_marked = False
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until woken for ourselves: what workers are told reaches us too, and would cost a look at each job."""
+        until = time.monotonic() + seconds
+        while True:
+            woken = self._listener.wait(max(0.0, until - time.monotonic()))
+            self._is_woken = STAGE in woken
+            if self._is_woken or not woken:
+                return

@@ -32,9 +32,10 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import for_job, outcome_of
-from djqueue.runtime.runs import Run
+from djqueue.runtime.runs import Failure, Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
+from djqueue.tracebacks import format_error
 
 DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
@@ -77,21 +78,20 @@ class Executor:
 
     # Sync
 
-    def start_thread(self, lane: Lane, execution: Execution) -> None:
-        thread = threading.Thread(target=self._serve, args=(lane, execution), name="djqueue-job", daemon=True)
-        thread.start()
+    def start_thread(self, lane: Lane) -> None:
+        threading.Thread(target=self._serve, args=(lane,), name="djqueue-job", daemon=True).start()
 
-    def _serve(self, lane: Lane, execution: Execution) -> None:
+    def _serve(self, lane: Lane) -> None:
         try:
-            following: Execution | None = execution
-            while following is not None:
+            execution = lane.first_for_thread(self._release_connections)
+            while execution is not None:
                 try:
-                    seconds = self._execute(following)
+                    seconds = self._execute(execution)
                 except BaseException:
                     # Not the task's: a log handler or a database router of the project. The slot must not go with it.
-                    logger.exception("What surrounds job %d failed.", following.job.id)
+                    logger.exception("What surrounds job %d failed.", execution.job.id)
                     seconds = 0.0
-                following = lane.next_for_thread(seconds, self._release_connections)
+                execution = lane.next_for_thread(seconds, self._release_connections)
         finally:
             django_connections.close_all()
 
@@ -263,11 +263,12 @@ class Executor:
     def _expire(self, run: Run) -> None:
         job = run.execution.job
         error = TimeoutError(f"It had not begun by {job.expires_at}, when it expired.")
-        entry = encode_error(error, attempt=job.attempt, worker=self._worker)
+        failure = Failure(error, format_error(error))
+        entry = encode_error(error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback)
         ack = Ack(job.id, job.claim, JobState.CANCELLED, None, time.monotonic(), None, entry, is_spent=False)
         self._acker.put(for_job(ack, job), run.execution.place)
-        if self._observers.want_finish(error):
-            self._observers.finished(run.execution, ack, error)
+        if self._observers.want_finish(failure):
+            self._observers.finished(run.execution, ack, failure)
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
@@ -282,44 +283,35 @@ class Executor:
         self._finish(run, ack, None)
 
     def _fail(self, run: Run, error: BaseException) -> None:
-        ack, error = self.failure(run, error)
-        self._finish(run, ack, error if ack.error is not None else None)
+        self._finish(run, *self.failure(run, error))
 
-    def failure(self, run: Run, error: BaseException) -> tuple[Ack, BaseException]:
-        """Return the ack of a run that raised, and the error as it is judged."""
+    def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
+        """Return the ack of a run that raised, and what is told of it; None for what was meant, a snooze."""
         job = run.execution.job
         error = run.judge(error)
         outcome = outcome_of(error, job, run.execution.task)
-        entry = encode_error(error, attempt=job.attempt, worker=self._worker) if outcome.is_error else None
-        return (
-            Ack(
-                job.id,
-                job.claim,
-                outcome.state,
-                run.started,
-                time.monotonic(),
-                None,
-                entry,
-                outcome.delay,
-                outcome.is_spent,
-            ),
-            error,
-        )
+        entry = failure = None
+        if outcome.is_error:
+            failure = Failure(error, format_error(error))
+            entry = encode_error(error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback)
+        ended = time.monotonic()
+        ack = Ack(job.id, job.claim, outcome.state, run.started, ended, None, entry, outcome.delay, outcome.is_spent)
+        return ack, failure
 
-    def _finish(self, run: Run, ack: Ack, error: BaseException | None) -> None:
+    def _finish(self, run: Run, ack: Ack, failure: Failure | None) -> None:
         place = run.execution.place
         if self.running.pop(place, None) is None:
             return  # given back while it ran; somebody else owns the job now
         ack = for_job(ack, run.execution.job)
-        if not self._observers.want_finish(error):
+        if not self._observers.want_finish(failure):
             self._acker.put(ack, place)
         elif self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
             self._acker.put(ack, place)
             # The outcome is decided. Whoever listens may fail, but changes nothing.
-            self._observers.finished(run.execution, ack, error)
+            self._observers.finished(run.execution, ack, failure)
         else:
             # This worker was away for long, and perhaps the job has ended elsewhere: nobody is told twice.
-            self._acker.put(ack, place, when_accepted=lambda: self._observers.finished(run.execution, ack, error))
+            self._acker.put(ack, place, when_accepted=lambda: self._observers.finished(run.execution, ack, failure))
 
     def disown(self, place: int) -> None:
         """Drop the outcome of what runs here, should there ever be one: the claim is given back."""

@@ -6,10 +6,18 @@ thread, an async job the event loop, and either holds one slot. What is fetched 
 How much may wait: about 50 ms of work, by a running estimate of how long a job of this lane takes. A worker that has
 seen nothing yet prefetches nothing, and one slow job raises the estimate at once, so no job waits behind another's
 hours while other workers idle; what has waited for 250 ms all the same is handed back.
+
+How many threads are awake: no more than are of use. A thread that is done takes the next job itself, and whoever takes a
+job while others wait calls one more thread. If the jobs wait for something, a database, a server, the interpreter is
+free, the called one comes at once and calls the next: a hundred slots fill within milliseconds. If they compute, it gets
+the interpreter only by force, when a switch interval has passed: one more could only make them take turns. So it stands
+by, and looks every millisecond whether jobs still begin.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -17,12 +25,15 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from djqueue import telemetry
 from djqueue.records import ClaimedJob
 from djqueue.tasks import Task
 
 PREFETCH_SECONDS = 0.05
 PREFETCH_LIMIT = 1000
 PATIENCE_SECONDS = 0.25
+STANDBY_SECONDS = 0.001
+"""When no job has begun for so long, although some wait, whoever runs is blocked, and one more thread is of use."""
 
 
 class Execution(NamedTuple):
@@ -37,17 +48,23 @@ class Execution(NamedTuple):
     """``time.monotonic()`` of the fetch."""
 
 
+_Call = Callable[[], None]
+
+
 class Lane:
     def __init__(
         self,
         queues: Sequence[str],
         slots: int,
         *,
-        start_thread: Callable[[Lane, Execution], None],
+        start_thread: Callable[[Lane], None],
         start_async: Callable[[Lane, list[Execution]], None],
         may_prefetch: bool = True,
     ) -> None:
-        """Without ``may_prefetch`` only free slots are filled: what is fetched at most once must not wait here."""
+        """``start_thread`` starts one that begins with ``first_for_thread``.
+
+        Without ``may_prefetch`` only free slots are filled: what is fetched at most once must not wait here.
+        """
         self.queues = list(queues)
         self.slots = slots
         self._may_prefetch = may_prefetch
@@ -61,7 +78,12 @@ class Lane:
         self._start_thread = start_thread
         self._start_async = start_async
         self._idle_threads = 0
-        self._handover: SimpleQueue[Execution | None] = SimpleQueue()
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        """What idle threads wait for: True, come and take a job; False, end."""
+        self._called_at: float | None = None
+        """When a thread was called that has not taken a job yet; None: nobody is on his way."""
+        self._last_start = 0.0
+        """When a thread last took a job."""
 
     # The producer's side.
 
@@ -73,9 +95,8 @@ class Lane:
         """Start what there are slots for and keep the rest, in this order."""
         with self._lock:
             self._pending.extend(executions)
-            started = self._dispatch()
-        if started:
-            self._start_async(self, started)
+            due = self._next()
+        self._begin(due)
 
     def take_back(self, *, older_than: float = 0.0) -> list[Execution]:
         """Remove and return what has waited for that many seconds; all that waits by default."""
@@ -100,6 +121,10 @@ class Lane:
 
     # The executor's side.
 
+    def first_for_thread(self, on_idle: Callable[[], None]) -> Execution | None:
+        """Return the first job of a thread that was started for it; see ``next_for_thread``."""
+        return self._answer() or self._wait(on_idle)
+
     def next_for_thread(self, seconds: float, on_idle: Callable[[], None]) -> Execution | None:
         """Give the slot of a sync job back and wait for the next one; None: the thread is not needed any more.
 
@@ -108,37 +133,108 @@ class Lane:
         execution: Execution | None = None
         with self._lock:
             self._finish(seconds)
-            pending = self._pending
-            if pending and not pending[0].is_async and self.running < self.slots:
-                self.running += 1
-                execution = pending.popleft()
-                started: list[Execution] = []
+            if self._has_work_for_a_thread():
+                execution = self._take()
             else:
-                started = self._dispatch()
                 self._idle_threads += 1
-        if started:
-            self._start_async(self, started)
-        if execution is not None:
-            return execution
-        on_idle()
-        return self._handover.get()
+            due = self._next()
+        self._begin(due)
+        return execution or self._wait(on_idle)
 
     def finish_async(self, seconds: float) -> list[Execution]:
         """Give the slot of an async job back; return the async jobs that may start now."""
         with self._lock:
             self._finish(seconds)
-            return self._dispatch()
+            started, call = self._next()
+        self._begin(([], call))
+        return started
 
     def dismiss_threads(self) -> None:
         """Let every idle thread end, and every busy one after its job."""
         for _ in range(self.slots):
-            self._handover.put(None)
+            self._calls.put(False)
+
+    # Threads, one at a time.
+
+    def _wait(self, on_idle: Callable[[], None]) -> Execution | None:
+        """Wait, as an idle thread, until there is a job; None: the thread is not needed any more."""
+        while True:
+            on_idle()
+            if not self._calls.get():
+                return None
+            if (execution := self._answer()) is not None:
+                return execution
+
+    def _answer(self) -> Execution | None:
+        """Come when called: take a job if that is of use, and stand by until it is; None: the others took them all."""
+        patience = sys.getswitchinterval() / 2
+        asked = self._called_at or 0.0
+        while True:
+            with self._lock:
+                if not self._has_work_for_a_thread():
+                    self._called_at = None
+                    self._idle_threads += 1
+                    due, execution = self._next(), None
+                    break
+                now = time.monotonic()
+                # Here without being kept waiting for the interpreter, or nobody else gets on.
+                if now - asked < patience or now - self._last_start >= STANDBY_SECONDS:
+                    self._called_at = None
+                    execution = self._take()
+                    due = self._next()
+                    break
+            asked = now + STANDBY_SECONDS
+            time.sleep(STANDBY_SECONDS)
+        self._begin(due)
+        return execution
+
+    def _has_work_for_a_thread(self) -> bool:
+        return bool(self._pending) and self.running < self.slots and not self._pending[0].is_async
+
+    def _take(self) -> Execution:
+        self.running += 1
+        self._last_start = time.monotonic()
+        return self._pending.popleft()
+
+    def _next(self) -> tuple[list[Execution], _Call | None]:
+        """Return what has to be begun outside of the lock: async jobs at the head, and a thread for a sync one behind them."""
+        started: list[Execution] = []
+        while self._pending and self._pending[0].is_async and self.running < self.slots:
+            self.running += 1
+            started.append(self._pending.popleft())
+        call: _Call | None = None
+        if self._called_at is None and self._has_work_for_a_thread():
+            self._called_at = time.monotonic()
+            if self._idle_threads:
+                self._idle_threads -= 1
+                call = self._call_idle
+            else:
+                call = self._call_new
+        return started, call
+
+    def _begin(self, due: tuple[list[Execution], _Call | None]) -> None:
+        started, call = due
+        if started:
+            self._start_async(self, started)
+        if call is not None:
+            call()
+
+    def _call_idle(self) -> None:
+        self._calls.put(True)
+
+    def _call_new(self) -> None:
+        try:
+            self._start_thread(self)
+        except RuntimeError as error:
+            # No more threads to be had. Those that there are go on, and what waits too long is handed back.
+            telemetry.emit("djqueue.lane.no_thread", logging.WARNING, queues=self.queues, error=str(error))
+            self._called_at = None
 
     def _finish(self, seconds: float) -> None:
         self.running -= 1
         estimate = self.estimate
         # Up at once, down slowly: a mistake in one direction costs a fetch, in the other a stranded job.
-        self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1)
+        self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1) if estimate else seconds
         if self.on_room is not None and len(self._pending) * 2 <= self._prefetch():
             on_room, self.on_room = self.on_room, None
             on_room()
@@ -147,18 +243,3 @@ class Lane:
         if not self.estimate or not self._may_prefetch:
             return 0
         return min(PREFETCH_LIMIT, int(self.slots * PREFETCH_SECONDS / self.estimate))
-
-    def _dispatch(self) -> list[Execution]:
-        """Start sync jobs on threads; return async ones for the caller to start outside the lock."""
-        started = []
-        while self._pending and self.running < self.slots:
-            execution = self._pending.popleft()
-            self.running += 1
-            if execution.is_async:
-                started.append(execution)
-            elif self._idle_threads:
-                self._idle_threads -= 1
-                self._handover.put(execution)
-            else:
-                self._start_thread(self, execution)
-        return started

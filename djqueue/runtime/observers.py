@@ -17,6 +17,7 @@ from djqueue.exceptions import Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.lanes import Execution
+from djqueue.runtime.runs import Failure
 from djqueue.states import JobState
 
 _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
@@ -37,8 +38,8 @@ class Observers:
     def want_start(self) -> bool:
         return self._signals_start or telemetry.is_heard(logging.DEBUG)
 
-    def want_finish(self, error: BaseException | None) -> bool:
-        return self._signals_finish or telemetry.is_heard(logging.INFO if error is None else logging.WARNING)
+    def want_finish(self, failure: Failure | None) -> bool:
+        return self._signals_finish or telemetry.is_heard(logging.INFO if failure is None else logging.WARNING)
 
     def context(self, execution: Execution, cancelled: Cancelled, deadline: datetime | None) -> TaskContext:
         """Make what a task with ``takes_context=True`` gets."""
@@ -58,14 +59,15 @@ class Observers:
             attempt=job.attempt,
         )
 
-    def finished(self, execution: Execution, ack: Ack, error: BaseException | None) -> None:
+    def finished(self, execution: Execution, ack: Ack, failure: Failure | None) -> None:
         """The outcome is decided and on its way to the store."""
         job = execution.job
+        error, traceback = failure or (None, "")
         started = ack.started or ack.finished
         if self._signals_finish and (ack.state.is_final):
             result = self._result(execution)
             value = json.loads(ack.result) if ack.result is not None else None
-            finish(result, ack.state, at=datetime.now(UTC), value=value, error=error)
+            finish(result, ack.state, at=datetime.now(UTC), value=value, error=error, traceback=traceback)
             compat.task_finished.send_robust(self._sender, task_result=result)
         self._results.pop(execution.place, None)
         if ack.state in _FAILED:
@@ -78,6 +80,7 @@ class Observers:
             "djqueue.job.stop",
             level,
             exc_info=None if isinstance(error, Steering) else error,  # meant, not suffered
+            exc_text=None if isinstance(error, Steering) else traceback.rstrip("\n"),
             job=job.id,
             task=job.task,
             queue=job.queue,

@@ -51,7 +51,7 @@ def _outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
             return Outcome(JobState.CANCELLED)
         case Discard():
             return Outcome(JobState.DISCARDED)
-    if not isinstance(error, Retry | TaskTimeout) and not _is_retryable(error, task):
+    if not isinstance(error, (Retry, TaskTimeout)) and not _is_retryable(error, task):
         return Outcome(JobState.DISCARDED)
     if job.attempt >= job.max_attempts:
         return Outcome(JobState.DISCARDED)

@@ -1,8 +1,9 @@
 """Fetch jobs for the lanes that have room, and sleep when there are none.
 
-One thread owns the fetching connection and the listener. A round: fetch for every lane with room; if its queues gave
-less than was asked for, mark them, look once more and only then sleep until somebody makes a job available, a slot is
-free, or the poll interval has passed.
+One thread owns the fetching connection and the listener. A round: fetch for every lane with room from the queues that
+may have something; where they gave less than was asked for, have them marked, look once more if the mark is a new one,
+and only then sleep until somebody makes a job available, a slot is free, or the poll interval has passed. See
+``watch.py`` for when a queue is looked at, and when a mark goes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
 from djqueue.runtime.outcomes import for_job
+from djqueue.runtime.watch import FULL_SECONDS, LOOK_SECONDS, Watch
 from djqueue.service import Service
 from djqueue.states import JobState
 
@@ -75,8 +77,9 @@ class Producer(Service):
         self._doubts: list[float] = []
         """The pauses before each further look for claims of ours that we do not know of."""
         self._doubt_after = 0.0
-        self._is_awake = True
-        """Whether there was work a moment ago. Only a producer that is not awake holds a mark of a queue."""
+        self._watches = {queue: Watch() for lane in lanes for queue in lane.queues}
+        self._poll_at = 0.0
+        """When every queue is looked at, whatever we believe of it, by the monotonic clock."""
         self._from_start: set[str] = set()
         """Queues into which a job was put back."""
         self._watched: float | None = None
@@ -92,19 +95,14 @@ class Producer(Service):
         self._canceller.heed()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
             self._listener.wait(self._poll_interval)
+            self._look_everywhere()
             return 0
         hungry = self._fetch_round()
         if self._is_finished(hungry):
             self._on_finished(is_drained=self._remaining != 0)
             self._listener.wait(self._poll_interval)
-        elif self._drain or not hungry:
-            self._wait_for_room()
-        elif self._is_awake:
-            # Mark first, then look once more: whoever enqueues after that look sees the mark.
-            self._is_awake = False
-            self._listener.mark(hungry)
-        else:
-            self._sleep(hungry)
+        elif self._drain or self._may_sleep(hungry):
+            self._wait()
         return 0
 
     def on_stop(self) -> None:
@@ -148,38 +146,64 @@ class Producer(Service):
     def _fetch_round(self) -> list[str]:
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
-        found = False
+        if time.monotonic() >= self._poll_at:
+            self._look_everywhere()
         self._watch_skipped()
         for lane in self._lanes:
-            queues = self._rotated(lane.queues)
+            queues = [queue for queue in self._rotated(lane.queues) if not self._watches[queue].is_quiet]
             while queues and not self.is_stopping:
                 limit = min(lane.room(), FETCH_LIMIT, self._claims.room)
                 if self._remaining is not None:
                     limit = min(limit, self._remaining)
                 if limit <= 0:
                     break
-                jobs = self._fetch(queues[0], limit)
+                queue = queues[0]
+                jobs = self._fetch(queue, limit)
                 if jobs:
-                    found = True
+                    self._watches[queue].note_found(len(jobs))
                     self._accept(lane, jobs)
-                if len(jobs) < limit:
-                    # Fewer than asked for: this queue is empty for now, unless it was locked rows we passed over.
+                # Fewer than asked for: this queue is empty for now, unless it was locked rows we passed over, or a shortcut
+                # of the store's, after which the next fetch searches everywhere.
+                if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
                     hungry.append(queues.pop(0))
-        if found and not self._is_awake:
-            self._is_awake = True
-            self._listener.unmark()
         return hungry
+
+    def _look_everywhere(self) -> None:
+        self._poll_at = time.monotonic() + self._poll_interval
+        for watch in self._watches.values():
+            watch.is_quiet = False
+
+    def _may_sleep(self, hungry: Sequence[str]) -> bool:
+        """Have the queues marked that were found empty; return whether nothing can have come in since."""
+        leaving = [queue for queue in hungry if self._watches[queue].is_fast]
+        calm = [queue for queue in hungry if queue not in leaving]
+        now = time.monotonic()
+        for lane in self._lanes:
+            is_full = lane.room() <= 0
+            for queue in lane.queues:
+                watch = self._watches[queue]
+                watch.full_since = (watch.full_since or now) if is_full else None
+                if watch.full_since is not None and now - watch.full_since >= FULL_SECONDS:
+                    leaving.append(queue)
+        if leaving := [queue for queue in leaving if self._watches[queue].is_marked]:
+            self._listener.unmark(leaving)
+            for queue in leaving:
+                self._watches[queue].is_marked = self._watches[queue].is_quiet = False
+        if not calm:
+            return True
+        stood = self._listener.mark(calm)
+        for queue in calm:
+            self._watches[queue].is_marked = True
+            # Mark first, then look: a mark that is a new one has not been looked past yet.
+            self._watches[queue].is_quiet = stood
+        return stood
 
     def _watch_skipped(self) -> None:
         """Where fetches pass over jobs that were put back, ask to be told of them."""
-        skipping = self._engine.skipping
-        if not skipping:
-            # The mark of a sleep must stand until it ends: there is no look after it.
-            if self._watched is not None and self._is_awake:
-                self._watched = None
-                self._listener.unmark()
+        if not (skipping := self._engine.skipping):
+            self._watched = None
         elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
-            # Again and again, for marks that went with those of a sleep, or that another worker had.
+            # Again and again, for marks that another worker had.
             self._watched = time.monotonic()
             self._listener.mark([put_back(queue) for queue in skipping])
 
@@ -209,37 +233,37 @@ class Producer(Service):
         if executions:
             lane.add(executions)
 
-    def _sleep(self, hungry: Sequence[str]) -> None:
-        """Wait until somebody makes a job available, marked all the while."""
-        # Where another sleeper has the mark of a queue, its wake-up reaches us too; it may have gone since.
-        self._listener.mark(hungry)
-        if self._wait():
-            # Away with the mark before the fetch: we are awake, and another sleeper can take it.
-            self._is_awake = True
-            self._listener.unmark()
-
-    def _wait_for_room(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
-            self._listener.unmark()
-        self._wait()
-
-    def _wait(self) -> bool:
-        """Wait for a wake-up, for room or for the poll interval; return whether there was a wake-up."""
-        timeout = self._poll_interval
+    def _wait(self) -> None:
+        """Wait for a wake-up, for room or until it is time for a look."""
+        timeout = self._pause()
         full = [lane for lane in self._lanes if lane.room() <= 0]
         for lane in full:
             lane.on_room = self._listener.interrupt
         if any(lane.room() > 0 for lane in full):
             timeout = 0  # room came between the question and the answer
-        elif any(lane.has_waiting for lane in self._lanes):
-            timeout = min(timeout, PATIENCE_SECONDS)
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
         self._canceller.heed(woken)
-        self._from_start |= {queue for lane in self._lanes for queue in lane.queues if put_back(queue) in woken}
-        return bool(woken)
+        for queue, watch in self._watches.items() if woken else ():
+            if put_back(queue) in woken:
+                self._from_start.add(queue)
+                watch.is_quiet = False
+            elif queue in woken:
+                watch.is_quiet = False
+
+    def _pause(self) -> float:
+        """Return the seconds until it is time for a look, whatever happens."""
+        pause = max(0.0, self._poll_at - time.monotonic())
+        if any(lane.has_waiting for lane in self._lanes):
+            pause = min(pause, PATIENCE_SECONDS)
+        if not self._drain:
+            for watch in self._watches.values():
+                if watch.full_since is not None:
+                    pause = min(pause, FULL_SECONDS) if watch.is_marked else pause
+                elif watch.is_fast:
+                    pause = min(pause, LOOK_SECONDS)
+        return pause
 
     def _is_finished(self, hungry: Sequence[str]) -> bool:
         if self._claims.held:

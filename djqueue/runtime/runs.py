@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from djqueue.cancellation import Cancelled
 from djqueue.exceptions import Cancel, Steering, TaskTimeout
 from djqueue.runtime.lanes import Execution
+
+
+class Failure(NamedTuple):
+    """What a run raised, as it is judged, and its traceback as text: made once, for the store, the log and the signals."""
+
+    error: BaseException
+    traceback: str
 
 
 class Run:

@@ -90,6 +90,8 @@ class Worker:
         self._is_finished = False
         self._is_drained = False
         self._is_retiring = False
+        self._is_leaving = False
+        self._ends_by_itself = spec.drain or spec.max_jobs is not None
         self._is_orphan = False
         self._heart: Heart | None = None
         self._wake_reader, self._wake_writer = os.pipe()
@@ -141,6 +143,7 @@ class Worker:
         self._executor.timekeeper.start()
         command = self._wait_for_command(None)
         telemetry.emit("djqueue.worker.draining", worker=self._spec.name, running=len(self._executor.running))
+        self._is_leaving = True
         self._producer.stop()
         if command == RETIRE:
             with suppress(OSError):  # without a supervisor there is nobody to start another
@@ -281,7 +284,8 @@ class Worker:
             self.stop()
 
     def _on_flushed(self) -> None:
-        if not self._claims.held:
+        # Only who is about to end waits for the last outcome. With few jobs every one is the last for a moment.
+        if not self._claims.held and (self._is_leaving or self._ends_by_itself):
             self._interrupt()
             self._producer.wake()
 

@@ -13,11 +13,13 @@ import psycopg
 import pytest
 from django.db import connection
 
+from djqueue import models
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
 from djqueue.models import Job
 from djqueue.records import WorkerInfo
+from tests import stores
 from tests.engines.sessions import NEW, prepared
 
 
@@ -27,10 +29,45 @@ def postgres(transactional_db: None) -> PostgresEngine:
     return PostgresEngine("default")
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture
+def valkey() -> Iterator[Engine]:
+    """The Redis engine on Valkey."""
+    yield from _redis_engine(stores.valkey())
+
+
+@pytest.fixture
+def redis7() -> Iterator[Engine]:
+    """The Redis engine on the oldest Redis that a distribution of today has."""
+    yield from _redis_engine(stores.redis7())
+
+
+@pytest.fixture
+def cluster() -> Iterator[Engine]:
+    """The Redis engine on a cluster of three nodes: its keys lie on one, which need not be that of the address."""
+    yield from _redis_engine(stores.cluster())
+
+
+def _redis_engine(url: str) -> Iterator[Engine]:
+    from djqueue.engines.redis import RedisEngine
+
+    stores.empty(url)
+    yield RedisEngine(url, "djqueue")
+
+
+@pytest.fixture(params=["postgres", *stores.REDIS])
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine in turn: what a test of the seam says must be true of all of them."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def empty(engine: Engine) -> Callable[[], None]:
+    """Removes all jobs and what was decided about queues, in the middle of a test."""
+    if isinstance(engine, PostgresEngine):
+        return lambda: (
+            [model.objects.all().delete() for model in (models.Job, models.FinishedJob, models.Queue)] and None
+        )
+    return lambda: stores.empty(engine.url)
 
 
 @pytest.fixture

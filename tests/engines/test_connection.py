@@ -100,7 +100,7 @@ def test_a_quiet_listener_asks_whether_the_server_is_there(wire, monkeypatch, ca
     assert "wake-ups is gone" in caplog.text
 
 
-def test_a_release_that_is_swallowed_does_not_hang_the_producer(wire, monkeypatch):
+def test_an_unmark_that_is_swallowed_does_not_hang_the_producer(wire, monkeypatch):
     monkeypatch.setattr(listener_module, "_STATEMENT_TIMEOUT_SECONDS", 0.3)
     with PostgresEngine("default").open_listener() as listener:
         listener.mark(["default"])

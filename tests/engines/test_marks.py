@@ -20,6 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
 NEW = NewJob("tests.task")
 LONG = 20.0
+QUIET = 0.3
 FOREVER_MILLISECONDS = 20_000
 
 
@@ -118,28 +119,16 @@ def test_another_queue_is_no_concern_of_the_mark(sleeper, storing):
     assert sleeper._marked == {"other"}
 
 
-def test_behind_a_commit_that_takes_too_long_nobody_sleeps_for_long(sleeper, storing, monkeypatch):
+def test_behind_a_commit_that_takes_too_long_nobody_may_sleep(sleeper, storing, monkeypatch):
     monkeypatch.setattr("djqueue.engines.postgres.listener._BEHIND_MILLISECONDS", 1)
-    sleeper.mark(["default"])
+    assert not sleeper.mark(["default"])
+    assert not sleeper.mark(["default"])
     assert sleeper._marked == set()
 
-    started = time.monotonic()
-    assert sleeper.wait(LONG) == set()
-    assert time.monotonic() - started < LONG / 2  # its own look will have to find the job, and soon
-
     storing.commit()
-    sleeper.mark(["default"])
+    assert not sleeper.mark(["default"])  # only now: there is one more look to take
+    assert sleeper.mark(["default"])
     assert sleeper._marked == {"default"}
-    assert sleeper._unmarked == set()
-
-
-def test_who_got_up_may_sleep_long_again(sleeper, storing, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.listener._BEHIND_MILLISECONDS", 1)
-    sleeper.mark(["default"])
-
-    sleeper.unmark()
-
-    assert sleeper._unmarked == set()
 
 
 def test_a_mark_that_another_sleeper_has_is_not_waited_for(postgres, sleeper, storing, monkeypatch):
@@ -151,7 +140,6 @@ def test_a_mark_that_another_sleeper_has_is_not_waited_for(postgres, sleeper, st
         sleeper.mark(["default"])
 
         assert sleeper._marked == set()
-        assert sleeper._unmarked == set()
 
 
 def test_two_sleepers_behind_the_same_commit_do_not_wait_for_each_other(
@@ -163,7 +151,7 @@ def test_two_sleepers_behind_the_same_commit_do_not_wait_for_each_other(
 
     with postgres.open_listener() as other:
         other.mark(["default"])  # somebody is about to have it
-        assert other._marked == other._unmarked == set()
+        assert other._marked == set()
 
     storing.commit()
     mark.result(LONG)
@@ -187,16 +175,46 @@ def test_no_job_is_missed_while_many_are_stored(postgres, background, threads):
         seen = 0
         until = time.monotonic() + LONG
         while seen < threads * each and time.monotonic() < until:
-            listener.mark(["default"])
+            may_sleep = listener.mark(["default"])
             if (found := jobs()) > seen:
                 seen = found
                 listener.unmark()
-            elif not listener.wait(LONG) and not listener._unmarked:
+            elif may_sleep and not listener.wait(LONG):
                 break  # slept through: nobody woke us
-            else:
-                seen = jobs()
-                listener.unmark()
         for each_one in storing:
             each_one.result(LONG)
 
     assert seen == threads * each
+
+
+def test_a_mark_stands_until_it_is_given_up(postgres, sleeper):
+    sleeper.mark(["default"])
+
+    for _ in range(3):
+        postgres.insert([NEW])
+        assert sleeper.wait(LONG) == {"default"}
+
+
+def test_a_mark_that_is_given_up_is_offered_to_the_other_sleepers(postgres, sleeper):
+    with postgres.open_listener() as one, postgres.open_listener() as two:
+        sleeper.mark(["default"])
+        for other in (one, two):
+            assert not other.mark(["default"])  # another has it, and one is enough
+            assert other.mark(["default"])
+
+        sleeper.unmark()
+
+        assert [one.wait(LONG), two.wait(LONG)] == [{"default"}] * 2
+        assert sleeper.wait(QUIET) == set()
+        assert not one.mark(["default"])  # for a moment nobody had it
+        postgres.insert([NEW])
+        assert one.wait(LONG) == {"default"}
+
+
+def test_only_what_is_given_up_is_free(postgres, sleeper):
+    sleeper.mark(["a", "b"])
+    sleeper.unmark(["a"])
+
+    postgres.insert([NEW._replace(queue="a"), NEW._replace(queue="b")])
+
+    assert sleeper.wait(LONG) == {"b"}

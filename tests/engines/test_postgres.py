@@ -76,8 +76,19 @@ class TestNotifications:
     def test_a_sleeper_who_got_up_is_not_notified(self, engine, notifications, listener):
         listener.mark(["default"])
         listener.unmark()
+        assert notifications.heard() == ["default"]  # the mark was offered to others
 
         engine.insert([ONE])
+
+        assert notifications.heard() == []
+
+    def test_who_gives_up_no_mark_notifies_nobody(self, notifications, listener, open_listener):
+        other = open_listener()
+        listener.mark(["default"])
+        other.mark(["default"])
+
+        other.unmark()
+        listener.unmark(["another"])
 
         assert notifications.heard() == []
 
@@ -198,10 +209,10 @@ class TestListenerConnection:
         assert terminate("listener") == 1
 
         started = time.monotonic()
-        listener.wait(LONG)
-        listener.wait(0.01)
+        heard = listener.wait(LONG) | listener.wait(LONG)
         assert time.monotonic() - started < LONG / 2
-        listener.mark(["default"])
+        assert heard == {"default"}  # nobody could tell of a job meanwhile
+        assert not listener.mark(["default"])
         engine.insert([ONE])
 
         assert listener.wait(LONG) == {"default"}
@@ -223,7 +234,7 @@ class TestListenerConnection:
 
         monkeypatch.setattr("djqueue.engines.postgres.listener.connect", refuse)
 
-        listener.mark(["default"])
+        assert listener.mark(["default"])  # a look more would be no use
 
         assert listener.wait(0.01) == set()
         listener.unmark()

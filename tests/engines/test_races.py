@@ -305,6 +305,72 @@ class TestWakeUps:
         enqueuer.result(LONG)
         assert sleeps > 50
 
+    def test_no_wake_up_is_lost_while_a_mark_stands(self, engine, worker, me, open_listener, background):
+        """One look per wake-up, and none after it: what that look did not see wakes anew. The pauses are random."""
+        count = 1500
+        listener = open_listener()
+
+        def enqueue() -> None:
+            chance = random.Random(2)
+            for _ in range(count):
+                engine.insert([NewJob("tests.task")])
+                if chance.random() < 0.7:
+                    time.sleep(chance.expovariate(1 / 0.001))
+
+        enqueuer = background.submit(in_thread(engine, enqueue))
+        seen = sleeps = 0
+        while seen < count:
+            jobs = worker.fetch("default", 10, me)
+            seen += len(jobs)
+            if len(jobs) < 10 and seen < count and listener.mark(["default"]):
+                sleeps += 1
+                started = time.monotonic()
+                listener.wait(LONG)
+                assert time.monotonic() - started < LONG / 2, f"a wake-up was lost after {seen} jobs"
+        enqueuer.result(LONG)
+        assert sleeps > 50
+
+    @pytest.mark.parametrize("order", ["commit look ask", "commit ask look", "look commit ask"])
+    def test_in_every_order_a_sleeper_whose_mark_stands_sees_the_job_or_is_woken(
+        self, engine, worker, me, listener, session, order
+    ):
+        silent = PostgresEngine(engine.alias, listen=False)
+        steps = {
+            "commit": lambda: silent.insert([NewJob("tests.task")]),
+            "look": lambda: worker.fetch("default", 1, me),
+            "ask": lambda: session.execute(sql("wake"), {"queues": ["default"]}) and session.commit(),
+        }
+        assert not listener.mark(["default"])
+        assert worker.fetch("default", 1, me) == []
+
+        results = {step: steps[step]() for step in order.split()}
+
+        assert listener.mark(["default"])
+        assert results["look"] or listener.wait(LONG) == {"default"}
+
+    @pytest.mark.parametrize("order", ["unmark commit ask", "commit unmark ask", "commit ask unmark"])
+    def test_in_every_order_of_a_mark_given_up_another_sleeper_is_woken(
+        self, engine, worker, me, open_listener, session, order
+    ):
+        """The first is busy from now on and looks no more; the second slept by its mark."""
+        silent = PostgresEngine(engine.alias, listen=False)
+        busy, sleeper = open_listener(), open_listener()
+        assert not busy.mark(["default"])
+        assert not sleeper.mark(["default"])
+        assert worker.fetch("default", 1, me) == []
+        assert sleeper.mark(["default"])
+        steps = {
+            "unmark": lambda: busy.unmark(["default"]),
+            "commit": lambda: silent.insert([NewJob("tests.task")]),
+            "ask": lambda: session.execute(sql("wake"), {"queues": ["default"]}) and session.commit(),
+        }
+
+        for step in order.split():
+            steps[step]()
+
+        assert sleeper.wait(LONG) == {"default"}
+        assert len(worker.fetch("default", 1, me)) == 1
+
     @pytest.mark.parametrize("order", ["commit mark look ask", "mark commit look ask", "mark commit ask look",
                                        "mark look commit ask", "commit mark ask look", "commit ask mark look"])  # fmt: skip
     def test_in_every_order_the_sleeper_sees_the_job_or_is_woken(self, engine, worker, me, listener, session, order):

@@ -16,11 +16,15 @@ from django.utils.translation import override
 from djqueue.benchmark.figures import Figure, plot, table
 from djqueue.benchmark.plot import Bar, Panel, draw
 from djqueue.benchmark.record import VARIABLE
-from djqueue.models import FinishedJob, Job
 from tests.app import tasks
+from tests.defaults import default_store, stored
 from tests.processes import environment
 
-pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+__all__ = ["default_store"]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, available_apps=["djqueue"]),
+    pytest.mark.usefixtures("default_store"),
+]
 SMALL = ("--jobs", "200", "--concurrency", "5", "--rates", "50", "--seconds", "0.5")
 
 
@@ -73,8 +77,7 @@ def test_it_measures_everything_and_leaves_nothing_of_its_own(tmp_path: Path) ->
     drawn = texts((tmp_path / "figures.svg").read_text())
     assert "pickup at 50/s (ms; less is better)" in drawn
     assert len([text for text in drawn if text.startswith("default")]) == 1 + len(figures)  # one is the legend's
-    assert [str(job.pk) for job in Job.objects.all()] == [foreign.id]
-    assert not FinishedJob.objects.exists()
+    assert [str(job.id) for job in stored()] == [foreign.id]
     assert VARIABLE not in os.environ
 
 
@@ -151,7 +154,7 @@ def test_it_refuses_a_queue_that_is_not_empty(bench_tasks: Any) -> None:
     with pytest.raises(CommandError, match="There are jobs on queue"):
         run(*SMALL)
 
-    assert Job.objects.count() == 1
+    assert len(stored()) == 1
 
 
 def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:

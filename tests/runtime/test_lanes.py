@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from djqueue.runtime.lanes import PREFETCH_LIMIT, Execution, Lane
+from djqueue.runtime import lanes
+from djqueue.runtime.lanes import PREFETCH_LIMIT, STANDBY_SECONDS, Execution, Lane
 
 
 def execution(number: int, *, is_async: bool = False, age: float = 0.0) -> Execution:
@@ -23,9 +27,14 @@ class Recorder:
         return Lane(
             ["default"],
             slots,
-            start_thread=lambda lane, one: self.threads.append(one.job),
+            start_thread=self.start,
             start_async=lambda lane, many: self.tasks.extend(one.job for one in many),
         )
+
+    def start(self, lane: Lane) -> None:
+        place = len(self.threads)
+        self.threads.append(None)
+        self.threads[place] = lane.first_for_thread(lambda: None).job  # type: ignore[union-attr]
 
 
 def test_a_lane_that_knows_nothing_takes_only_what_it_has_slots_for() -> None:
@@ -78,6 +87,15 @@ def test_ten_millisecond_jobs_wait_for_fifty_milliseconds_of_work_at_most() -> N
     assert 500 <= lane.room() - 100 <= 600
 
 
+def test_the_first_job_is_believed_to_be_like_the_others() -> None:
+    lane = Recorder().lane(10)
+    lane.add([execution(0)])
+
+    lane.finish_async(0.02)
+
+    assert lane.room() == 10 + 25  # 50 ms of work
+
+
 def test_what_has_waited_too_long_is_taken_back_and_nothing_is_prefetched_after_that() -> None:
     lane = Recorder().lane(1)
     lane.estimate = 0.0001
@@ -102,36 +120,171 @@ def test_the_producer_hears_of_room_once() -> None:
     assert heard == [1]
 
 
+class Threads:
+    """Serves a lane as an executor does, with a function in the place of tasks."""
+
+    def __init__(self, slots: int, work: Callable[[int], object]) -> None:
+        self.all: list[threading.Thread] = []
+        self.ran: list[int] = []
+        self._work = work
+        self.lane = Lane(["default"], slots, start_thread=self._start, start_async=lambda lane, many: None)
+
+    def _start(self, lane: Lane) -> None:
+        self.all.append(threading.Thread(target=self._serve, args=(lane,)))
+        self.all[-1].start()
+
+    def _serve(self, lane: Lane) -> None:
+        one = lane.first_for_thread(lambda: None)
+        while one is not None:
+            self._work(one.place)
+            self.ran.append(one.place)
+            one = lane.next_for_thread(0.001, lambda: None)
+
+    def add(self, count: int) -> None:
+        self.lane.add([execution(number) for number in range(count)])
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + 10
+        while not self.lane.is_idle:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)  # other threads work; there is no event to wait on
+
+
+@contextmanager
+def threads(slots: int, work: Callable[[int], object] = lambda number: None) -> Iterator[Threads]:
+    made = Threads(slots, work)
+    try:
+        yield made
+    finally:
+        made.lane.dismiss_threads()
+        for thread in made.all:
+            thread.join(5)
+            assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("slots", [1, 7])
 def test_idle_threads_are_used_again_and_end_when_dismissed(slots: int) -> None:
-    import threading
+    with threads(slots) as made:
+        for _ in range(20):
+            made.add(10)
+            made.wait()
 
-    ended: list[str] = []
-    ran: list[int] = []
+    assert sorted(made.ran) == sorted([*range(10)] * 20)
+    assert len(made.all) <= slots
 
-    def start(lane: Lane, first: Execution) -> None:
-        def serve() -> None:
-            following: Execution | None = first
-            while following is not None:
-                ran.append(following.place)
-                following = lane.next_for_thread(0.001, lambda: None)
-            ended.append(threading.current_thread().name)
 
-        thread = threading.Thread(target=serve)
-        threads.append(thread)
-        thread.start()
+def test_jobs_that_wait_get_all_slots_at_once() -> None:
+    together = threading.Barrier(50)
 
-    threads: list[threading.Thread] = []
-    lane = Lane(["default"], slots, start_thread=start, start_async=lambda lane, many: None)
-    lane.add([execution(number) for number in range(200)])
-    deadline = time.monotonic() + 10
-    while not lane.is_idle:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)  # other threads work; there is no event to wait on
-    lane.dismiss_threads()
-    for thread in threads:
-        thread.join(5)
+    with threads(50, lambda number: together.wait(10)) as made:
+        for _ in range(3):  # with new threads, then with idle ones
+            made.add(50)
+            made.wait()
 
-    assert sorted(ran) == list(range(200))
-    assert len(threads) <= slots
-    assert len(ended) == len(threads)
+    assert len(made.ran) == 150
+    assert not together.broken
+
+
+def test_a_job_that_is_blocked_holds_up_nobody_but_itself() -> None:
+    all_others = threading.Event()
+    others: list[int] = []
+
+    def work(number: int) -> None:
+        if number % 100 == 0:
+            assert all_others.wait(10)
+        else:
+            others.append(number)
+            if len(others) == 297:
+                all_others.set()
+
+    with threads(4, work) as made:
+        made.add(300)
+        made.wait()
+
+    assert sorted(made.ran) == list(range(300))
+
+
+class Clock:
+    """Stands where the module ``time`` stands; a sleep lets something happen."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sleeps: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(lanes, "time", made)
+    return made
+
+
+def called(clock: Clock, jobs: int) -> tuple[Lane, list[Lane]]:
+    """A lane whose first thread runs the first of some jobs and has called a second thread, which has yet to come."""
+    calls: list[Lane] = []
+    lane = Lane(["default"], 9, start_thread=calls.append, start_async=lambda lane, many: None)
+    lane.add([execution(number) for number in range(jobs)])
+    first = lane.first_for_thread(lambda: None)
+    assert first is not None
+    assert (first.job, len(calls)) == (0, 2)
+    return lane, calls
+
+
+def test_a_thread_that_comes_at_once_takes_a_job_and_calls_another(clock: Clock) -> None:
+    lane, calls = called(clock, 3)
+
+    second = lane.first_for_thread(lambda: None)
+
+    assert second is not None
+    assert (second.job, len(calls)) == (1, 3)
+
+
+def test_a_thread_that_had_to_wait_for_the_interpreter_leaves_the_jobs_to_who_gets_on(clock: Clock) -> None:
+    lane, calls = called(clock, 3)
+    clock.now += 0.005
+    lane.next_for_thread(0.0001, lambda: None)
+
+    def finish() -> None:
+        lane.next_for_thread(0.0001, lambda: None)
+        lane.dismiss_threads()
+        lane.next_for_thread(0.0001, lambda: None)
+
+    clock.meanwhile = finish
+
+    assert lane.first_for_thread(lambda: None) is None
+    assert clock.sleeps == [STANDBY_SECONDS]
+    assert (lane.is_idle, len(calls)) == (True, 2)
+
+
+def test_a_thread_that_stands_by_takes_over_when_no_job_begins_any_more(clock: Clock) -> None:
+    lane, calls = called(clock, 4)
+    clock.now += 0.005
+    lane.next_for_thread(0.0001, lambda: None)  # and this job does not end
+    clock.meanwhile = lambda: setattr(clock, "now", clock.now + 0.005)
+
+    second = lane.first_for_thread(lambda: None)
+
+    assert second is not None
+    assert (second.job, clock.sleeps, len(calls)) == (2, [STANDBY_SECONDS], 3)
+
+
+def test_a_lane_goes_on_with_the_threads_it_has_when_there_are_no_more_to_be_had() -> None:
+    def refuse(lane: Lane) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lane = Lane(["default"], 2, start_thread=refuse, start_async=lambda lane, many: None)
+    lane.add([execution(0), execution(1)])
+    lane._start_thread = lambda lane: None  # there are some again
+
+    lane.add([])
+
+    assert lane.first_for_thread(lambda: None).job == 0  # type: ignore[union-attr, comparison-overlap]

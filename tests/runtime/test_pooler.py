@@ -16,8 +16,9 @@ from django.db import connection, transaction
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.models import FinishedJob, Job
 from djqueue.records import NewJob
+from tests.backlog import states
 from tests.ledger import tasks
-from tests.processes import environment, eventually, states, worker
+from tests.processes import environment, eventually, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

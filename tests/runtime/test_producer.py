@@ -51,7 +51,7 @@ class Bench:
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(store.open_worker(), self.claims)
-        lane = Lane(["default"], 3, start_thread=lambda _, one: self.started.append(one), start_async=_never)
+        lane = Lane(["default"], 3, start_thread=self._start, start_async=_never)
         self.producer = Producer(
             self.worker,
             self.engine,
@@ -62,6 +62,11 @@ class Bench:
             Canceller(self.engine, {}),
             poll_interval_seconds=0.05,
         )
+
+    def _start(self, lane: Lane) -> None:
+        execution = lane.first_for_thread(lambda: None)
+        assert execution is not None
+        self.started.append(execution)
 
     def close(self) -> None:
         self.producer.on_stop()

@@ -28,7 +28,17 @@ def array(values: Sequence[object]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
-def texts(values: Iterable[str | None]) -> list[str | None]:
-    """Return the texts of a column; none at all if there is none, for unnest() fills shorter arrays up with nulls."""
+def texts(values: Iterable[str | None]) -> str:
+    """Write a PostgreSQL array of texts; of none at all if there is none, for unnest() fills shorter arrays up with nulls.
+
+    By hand for the same reason as above: psycopg looks through each text with two regular expressions, which took a
+    fifth of the time of a worker whose jobs fail.
+    """
     texts = list(values)
-    return texts if any(text is not None for text in texts) else []
+    if not any(text is not None for text in texts):
+        return "{}"
+    return "{" + ",".join(["NULL" if text is None else _quoted(text) for text in texts]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +20,7 @@ from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering
@@ -30,9 +30,7 @@ from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit,
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.records import (
     LIVE_ONLY,
-    NOBODY,
     Ack,
-    Health,
     InsertedJob,
     InsertedMany,
     Job,
@@ -40,11 +38,13 @@ from djqueue.records import (
     QueueCounts,
     UniqueRule,
 )
-from djqueue.states import JobState
+from djqueue.vitals import Health
 
 
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
+
+    is_transactional = True
 
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
@@ -52,6 +52,11 @@ class PostgresEngine(Steering):
         self.alias = alias
         self.listen = listen
         self.statement_timeout = statement_timeout_seconds
+
+    @property
+    def store(self) -> str:
+        """Name the store."""
+        return f"postgresql:{self.alias}"
 
     def insert(
         self,
@@ -114,7 +119,7 @@ class PostgresEngine(Steering):
         with connections[self.alias].cursor() as cursor:
             cursor.execute(sql("get"), {"id": job_id})
             row = cursor.fetchone()
-        return None if row is None else _job(row)
+        return None if row is None else job_of(row)
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -181,40 +186,3 @@ class PostgresEngine(Steering):
     def open_listener(self) -> PostgresListener:
         """Open a listener; it connects at its first mark."""
         return PostgresListener(self.alias, listen=self.listen)
-
-
-def _job(row: Sequence[Any]) -> Job:
-    values = dict(zip(_JOB_COLUMNS, row, strict=True))
-    for name in ("args", "kwargs", "errors", "meta", "result", "cancel_request"):
-        if values[name] is not None:
-            values[name] = json.loads(values[name])
-    if values["attempted_by"] == NOBODY:
-        values["attempted_by"] = values["attempted_at"] = None
-    return Job(**{**values, "state": JobState(values["state"])})
-
-
-_JOB_COLUMNS = [
-    "id",
-    "state",
-    "queue",
-    "task",
-    "args",
-    "kwargs",
-    "priority",
-    "attempt",
-    "max_attempts",
-    "claim",
-    "attempted_by",
-    "attempted_at",
-    "inserted_at",
-    "scheduled_at",
-    "ready_at",
-    "expires_at",
-    "started_at",
-    "finished_at",
-    "errors",
-    "result",
-    "meta",
-    "unique_key",
-    "cancel_request",
-]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import selectors
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -25,11 +24,8 @@ from djqueue.exceptions import EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
 
-_MARK_TRIES = 5
 _BEHIND_MILLISECONDS = 20
 """How long a mark waits for the commits of those who store jobs at this moment. It hears nothing meanwhile."""
-_UNMARKED_SECONDS = 0.05
-"""Where such a commit takes longer than all tries, nobody may wake us: a sleep is no longer than this."""
 _RECONNECT_SECONDS = 1.0
 _STATEMENT_TIMEOUT_SECONDS = 6.0
 """None of its statements does any work, and the producer waits for them."""
@@ -44,17 +40,19 @@ class PostgresListener:
         self._alias = alias
         self._listen = listen
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._socket = -1
         self._connect_after = 0.0
         self._heard = 0.0
         """When the server last said something."""
         self._marked: set[str] = set()
-        self._unmarked: set[str] = set()
-        """Queues that could not be marked, though nobody else sleeps on them."""
+        self._taken: set[str] = set()
+        """What we wanted to mark, and another sleeper had marked. His wake-ups reach us too."""
         self._woken: set[str] = set()
-        self._is_releasing = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        self._poll = select.poll()
+        self._poll.register(self._reader, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -62,73 +60,64 @@ class PostgresListener:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def mark(self, queues: Collection[str]) -> None:
-        """Say that somebody is about to sleep on these queues. Queues marked already stay so."""
+    def mark(self, queues: Collection[str]) -> bool:
+        """Say that somebody sleeps on these queues; return whether that was so already, for all of them."""
         # Twice: a session that has ended meanwhile is noticed only when it is used.
         for _ in range(2):
             if (connection := self._connected()) is None:
-                return
+                break
             try:
-                self._finish_release()
                 if time.monotonic() - self._heard > _QUIET_SECONDS:
                     connection.execute("SELECT 1")
                     self._heard = time.monotonic()
-                self._unmarked -= set(queues)
-                self._unmarked |= self._mark(connection, set(queues) - self._marked)
-                return
+                return self._mark(connection, set(queues) - self._marked)
             except psycopg.Error as error:
                 self._lose(error)
+        return True  # nobody can be told of anything: jobs are polled for
 
-    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> set[str]:
-        """Mark what is missing and not taken; return what neither could be said of."""
-        for _ in range(_MARK_TRIES):
-            if not missing:
-                break
-            rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
-            self._heard = time.monotonic()
-            self._marked.update(queue for queue, is_marked, _ in rows if is_marked)
-            missing = {queue for queue, is_marked, is_taken in rows if not (is_marked or is_taken)}
-            for queue in sorted(missing):
-                with suppress(psycopg.errors.LockNotAvailable):
-                    connection.execute(sql("mark_behind"), {"queue": queue, "milliseconds": _BEHIND_MILLISECONDS})
-                    self._marked.add(queue)
-            missing -= self._marked
-        return missing
+    def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> bool:
+        """Mark what is missing; return whether all of it was marked before, by us or by another sleeper."""
+        if not missing:
+            return True
+        rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+        self._heard = time.monotonic()
+        marked = {queue for queue, is_marked, _ in rows if is_marked}
+        taken = {queue for queue, _, is_taken in rows if is_taken}
+        # One that we take over counts as new: nobody had it for a moment.
+        stood = taken == missing and taken <= self._taken
+        for queue in sorted(missing - marked - taken):
+            # Where the commit of one who stores jobs takes longer, we are not marked, and look again before the next try.
+            with suppress(psycopg.errors.LockNotAvailable):
+                connection.execute(sql("mark_behind"), {"queue": queue, "milliseconds": _BEHIND_MILLISECONDS})
+                marked.add(queue)
+        self._marked |= marked
+        self._taken = (self._taken - marked) | taken
+        return stood
 
-    def unmark(self) -> None:
-        """Say that nobody sleeps here any more.
-
-        Sent without waiting for the answer: the fetch that follows need not wait for it, and a mark that lives a
-        moment longer costs a notification that nobody needed.
-        """
-        self._unmarked.clear()
-        if self._marked and self._connection is not None:
-            self._marked.clear()
+    def unmark(self, queues: Collection[str] | None = None) -> None:
+        """Say that nobody sleeps on these queues here any more, or on none; offer what was marked to other sleepers."""
+        gone = set(self._marked if queues is None else queues)
+        self._taken = set() if queues is None else self._taken - gone
+        if not (gone := gone & self._marked):
+            return
+        self._marked -= gone
+        if self._connection is not None:
             try:
-                self._finish_release()
-                self._connection.pgconn.send_query(sql("unmark").encode())
-                self._connection.pgconn.flush()
-                self._is_releasing = True
+                self._connection.execute(sql("unmark"), {"queues": sorted(gone)})
             except psycopg.Error as error:
                 self._lose(error)
 
     def wait(self, timeout: float) -> set[str]:
         """Sleep until woken, interrupted or ``timeout`` seconds passed; return the queues that were named."""
         connection = self._connection
-        if self._unmarked:
-            timeout = min(timeout, _UNMARKED_SECONDS)
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._reader, selectors.EVENT_READ)
-            if connection is not None:
-                self._take(connection)
-                selector.register(connection.pgconn.socket, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(0 if self._woken else timeout)}
+        if connection is not None:
+            self._take(connection)
+        ready = {fd for fd, _ in self._poll.poll(0 if self._woken else timeout * 1000)}
         if self._reader in ready:
             self._drain()
         if connection is not None and ready - {self._reader}:
             try:
                 connection.pgconn.consume_input()
-                self._finish_release(wait=False)
                 self._take(connection)
             except psycopg.OperationalError as error:
                 self._lose(error)
@@ -145,9 +134,7 @@ class PostgresListener:
             pass  # closed: nobody waits any more
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._disconnect()
         if self._reader >= 0:
             os.close(self._reader)
             os.close(self._writer)
@@ -167,8 +154,10 @@ class PostgresListener:
                     return None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
                 # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
-                connection.add_notify_handler(lambda notify: self._woken.add(notify.payload))
+                connection.add_notify_handler(lambda notify: self._hear(notify.pid, notify.payload))
                 self._connection = connection
+                self._socket = connection.pgconn.socket
+                self._poll.register(self._socket, select.POLLIN)
                 self._heard = time.monotonic()
             except (EngineUnavailable, psycopg.Error) as error:
                 self._lose(error)
@@ -176,31 +165,28 @@ class PostgresListener:
 
     def _lose(self, error: Exception) -> None:
         logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
+        # Nobody has told us of anything since.
+        self._woken |= self._marked | self._taken
         self._marked.clear()
-        self._unmarked.clear()
-        self._is_releasing = False
+        self._taken.clear()
         # At once after a loss, with a pause after a failure to connect.
         self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
+            self._poll.unregister(self._socket)
             self._connection.close()
             self._connection = None
 
-    def _finish_release(self, *, wait: bool = True) -> None:
-        """Take the answer to the statement that ``unmark`` has sent."""
-        connection = self._connection
-        while self._is_releasing and connection is not None:
-            if not connection.pgconn.is_busy():
-                self._is_releasing = connection.pgconn.get_result() is not None
-            elif not wait:
-                return
-            elif select.select([connection.pgconn.socket], [], [], _STATEMENT_TIMEOUT_SECONDS)[0]:
-                connection.pgconn.consume_input()
-            else:
-                raise psycopg.OperationalError(f"no answer within {_STATEMENT_TIMEOUT_SECONDS:g} seconds")
-
     def _take(self, connection: psycopg.Connection[TupleRow]) -> None:
         while notification := connection.pgconn.notifies():
-            self._woken.add(notification.extra.decode())
+            self._hear(notification.be_pid, notification.extra.decode())
+
+    def _hear(self, pid: int, payload: str) -> None:
+        # What we offered ourselves, when we gave a mark up, is meant for others.
+        if self._connection is None or pid != self._connection.info.backend_pid:
+            self._woken.add(payload)
 
     def _drain(self) -> None:
         try:
