@@ -110,7 +110,7 @@ def cluster() -> str:
 
 
 def empty(url: str) -> None:
-    """Remove what the last test left: jobs, and the scripts that the server knows."""
+    """Remove what the last test left."""
     with redis.Redis.from_url(url) as client:
         if client.info("cluster")["cluster_enabled"]:
             with redis.RedisCluster.from_url(url) as whole:
