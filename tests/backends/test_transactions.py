@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from djqueue import EngineUnavailable, InvalidArguments, TaskResultDoesNotExist, compat
 from djqueue.backends import RedisBackend
 from djqueue.backends import deferred as deferred_module
+from djqueue.records import NewJob
 from djqueue.states import JobState
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
@@ -260,3 +261,15 @@ class TestFailure:
 
         with pytest.raises(EngineUnavailable), transaction.atomic():
             tasks.add.enqueue(1)
+
+    def test_one_that_the_store_refuses_keeps_no_other_from_its_way(
+        self, backend: RedisBackend, events: Events
+    ) -> None:
+        good, bad = NewJob("a.b"), NewJob("c.d", max_attempts=2**70)  # a number that no message can hold
+        with transaction.atomic():
+            waiting = backend._deferred()
+            assert waiting is not None
+            [first], [refused], [last] = (waiting.insert([job]) for job in (good, bad, good))
+
+        assert [job.id for job in jobs_of(backend)] == [first.id, last.id]
+        assert [(name, fields["job"]) for name, fields in events] == [("djqueue.enqueue.lost", refused.id)]
