@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.models import Job
-from tests.engines.sessions import NEW
+from tests.engines.sessions import NEW, executions
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -66,15 +68,44 @@ def test_a_wrapper_that_forbids_queries_forbids_this_one(warm):
     assert not Job.objects.exists()
 
 
-def test_a_cursor_method_put_on_the_connection_is_used(warm, monkeypatch):
+def test_a_cursor_method_put_on_the_connection_is_used(warm):
     # As django-debug-toolbar, ddtrace and tests without databases do.
-    seen = []
-    genuine = connection.cursor
-    monkeypatch.setattr(connections["default"], "cursor", lambda: seen.append(1) or genuine(), raising=False)
+    wrapper = connections["default"]
+
+    with mock.patch.object(wrapper, "cursor", wraps=wrapper.cursor) as cursor:
+        warm.insert([NEW])
+
+    assert cursor.call_count == 1
+
+
+def test_the_genuine_one_put_back_is_not_in_the_way(warm, monkeypatch):
+    # Django's own tests without databases leave it on the connection.
+    wrapper = connections["default"]
+    monkeypatch.setitem(vars(wrapper), "cursor", wrapper.cursor)
+    before = executions()
 
     warm.insert([NEW])
 
-    assert seen == [1]
+    assert executions() == before + 1
+
+
+def test_a_database_backend_with_cursors_of_its_own_is_used(postgres, monkeypatch):
+    # As django-prometheus does.
+    seen = []
+    genuine = DatabaseWrapper.create_cursor
+
+    def create_cursor(self: Any, name: Any = None) -> Any:
+        seen.append(1)
+        return genuine(self, name)
+
+    monkeypatch.setattr(type(connections["default"]), "create_cursor", create_cursor)
+    connection.close()
+
+    for _ in range(3):
+        postgres.insert([NEW])
+
+    assert len(seen) >= 3
+    connection.close()
 
 
 @pytest.mark.parametrize("kind", ["function", "callable"])

@@ -45,6 +45,7 @@ _IDLE, _IN_TRANSACTION = TransactionStatus.IDLE, TransactionStatus.INTRANS
 _NO_PIPELINE = PipelineStatus.OFF
 _ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 _PLAIN_CURSORS: tuple[object, ...] = (base.Cursor, base.ServerBindingCursor)
+_CREATE_CURSOR = base.DatabaseWrapper.create_cursor
 _DJANGOS = CursorWrapper.__init__.__code__.co_filename
 _STALE = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """Gone by somebody's DEALLOCATE or DISCARD, or prepared before a migration: the server refused before it did anything."""
@@ -102,8 +103,14 @@ def run_in_transaction(connection: BaseDatabaseWrapper, name: str, order: Order,
 class _Session:
     """What is known of one connection. It does not hold the connection, which would never be collected then."""
 
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self.is_plain = connection.cursor_factory in _PLAIN_CURSORS and connection.info.encoding == "utf-8"
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        raw = connection.connection
+        self.is_plain = (
+            type(connection).make_cursor is BaseDatabaseWrapper.make_cursor
+            and type(connection).create_cursor is _CREATE_CURSOR
+            and raw.cursor_factory in _PLAIN_CURSORS
+            and raw.info.encoding == "utf-8"
+        )
         self.is_used = False
         self._is_direct: bool | None = None
         self._names: dict[str, bytes] = {}
@@ -148,7 +155,7 @@ def _session(connection: BaseDatabaseWrapper, params: Params) -> _Session | None
         return None
     session = _sessions.get(raw)
     if session is None:
-        session = _sessions[raw] = _Session(raw)
+        session = _sessions[raw] = _Session(connection)
     if not session.is_plain or b"\0" in b"".join(filter(None, params)):
         return None  # libpq would take a NUL for the end of the text
     return session
@@ -159,7 +166,7 @@ def _is_watched(connection: BaseDatabaseWrapper) -> bool:
     return bool(
         connection.queries_logged
         or connection.execute_wrappers
-        or "cursor" in vars(connection)
+        or getattr(connection.cursor, "__func__", None) is not BaseDatabaseWrapper.cursor
         or type(execute) is not FunctionType
         or execute.__code__.co_filename != _DJANGOS
     )
