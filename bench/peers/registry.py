@@ -361,7 +361,7 @@ PEERS: dict[str, Peer] = {
     )
 }
 
-QUICK = ("djqueue", "bullmq@aof", "graphile:batch", "pgqueuer:fast", "pgboss:batch", "procrastinate")
+QUICK = ("djqueue", "djqueue@redis", "bullmq@aof", "graphile:batch", "pgqueuer:fast", "pgboss:batch", "procrastinate")
 
 
 def find(names: str | None, *, quick: bool) -> list[Peer]:

@@ -232,6 +232,7 @@ class TestBadLines:
 
 
 class TestReadingAhead:
+    @pytest.mark.django_db  # an engine without transactions reads to the end before it stores anything
     def test_whoever_stops_taking_stops_the_reading(self) -> None:
         from tests.ledger import tasks
 
@@ -251,6 +252,8 @@ class TestReadingAhead:
         assert len(read) < 200
         assert not [thread for thread in threading.enumerate() if thread.name == "djqueue-bulk-reader"]
 
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("default_store")
     def test_what_fails_while_reading_fails_the_call_and_nothing_is_stored(self) -> None:
         from tests.ledger import tasks
 
