@@ -587,7 +587,7 @@ class TestListener:
         with engine.open_listener() as listener:
             listener.mark(["default"])
             admin.client_kill_filter(_type="pubsub")
-            assert listener.wait(LONG) == set()
+            assert listener.wait(LONG) == {"default"}  # nobody knows what was called meanwhile
 
             listener.mark(["default"])
             engine.insert([NewJob("t")])
