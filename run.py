@@ -5,6 +5,7 @@
     python3 run.py serve [...]    the example site, a worker and the admin, until Ctrl-C
     python3 run.py test [...]     the test suite; further arguments go to pytest
     python3 run.py test --all     the suite on each supported pair of Python and Django
+    python3 run.py test --row 3.11 [...]      on one of these pairs, named by its Python
     python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
     python3 run.py lint           formatter, linter, types, import contract, migrations
     python3 run.py bench [...]    the benchmarks
@@ -81,11 +82,19 @@ def run_tests(arguments: list[str]) -> int:
         variables.pop("DATABASE_URL", None)
         variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
         del arguments[at : at + 2]
-    if "--all" not in arguments:
+    rows = MATRIX
+    if "--row" in arguments:
+        at = arguments.index("--row")
+        rows = tuple(row for row in MATRIX if [row[0]] == arguments[at + 1 : at + 2])
+        if not rows:
+            raise Problem(f"--row takes one of {', '.join(version for version, _ in MATRIX)}.")
+        del arguments[at : at + 2]
+    elif "--all" in arguments:
+        arguments.remove("--all")
+    else:
         hand_over(environment(ROOT / ".venv", "dev"), ["-m", "pytest", *arguments], variables)
-    arguments.remove("--all")
     outcomes = []
-    for version, django in MATRIX:
+    for version, django in rows:
         name = f"Python {version}, {django}"
         print(f"\n=== {name}", flush=True)
         try:
