@@ -62,15 +62,17 @@ def bulk_insert(
     batch_size: int = 5000,
     dry_run: bool = False,
     on_bad: Callable[[BadLine], None] | None = None,
+    on_read: Callable[[], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> BulkInserted:
     """Store a job per line; raise ``BadLines``, and store nothing, if there are bad ones.
 
     A JSON line is an object of keyword arguments or an array of positional ones; the first line of CSV names the
-    arguments. ``columns``: only these, under these names. ``on_bad`` takes each bad line, and the others are stored; it is
+    arguments. ``columns``: only these, under these names. ``on_bad`` takes each bad line, and the others are stored;
+    ``on_read`` is called when all lines are read, before anything is committed: if it raises, nothing is stored. Both are
     called in a thread that reads ahead.
     """
-    sorter = _Sorter(task, on_bad)
+    sorter = _Sorter(task, on_bad, on_read)
     chunks = sorter.chunks(file, format, columns or {}, batch_size)
     if dry_run:
         count = 0
@@ -92,9 +94,12 @@ def bulk_insert(
 class _Sorter:
     """Parts the good lines from the bad ones."""
 
-    def __init__(self, task: Task, on_bad: Callable[[BadLine], None] | None) -> None:
+    def __init__(
+        self, task: Task, on_bad: Callable[[BadLine], None] | None, on_read: Callable[[], None] | None
+    ) -> None:
         self._task = task
         self._on_bad = on_bad
+        self._on_read = on_read
         self._limit: int = getattr(getattr(task.get_backend(), "settings", None), "max_args_bytes", 2**60)
         self._signature = _signature(task)
         self._fits: set[Shape] = set()
@@ -118,6 +123,8 @@ class _Sorter:
             yield chunk
         if self.bad_count and self._on_bad is None:
             raise BadLines(self.bad, self.bad_count)
+        if self._on_read is not None:
+            self._on_read()
 
     def _look(self, line: Line | BadLine) -> Encoded | None:
         """Return the arguments of a good line, and take note of a bad one."""

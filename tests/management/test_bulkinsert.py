@@ -198,6 +198,70 @@ class TestBadLines:
         lines = Path(path).read_text().splitlines()
         assert rejects.read_text().splitlines() == [line for n, line in enumerate(lines) if n not in (0, 7)]
 
+    @pytest.mark.parametrize("other", ["the file itself", "a hard link", "a symbolic link"])
+    def test_the_file_that_is_read_is_not_overwritten_by_its_rejects(self, tmp_path: Path, other: str) -> None:
+        path, rejects = Path(write(tmp_path / "a.jsonl", [1], "?")), tmp_path / "other"
+        if other == "the file itself":
+            rejects = path
+        elif other == "a hard link":
+            rejects.hardlink_to(path)
+        else:
+            rejects.symlink_to(path)
+
+        with pytest.raises(CommandError, match="is the file that is read"):
+            run(COUNT, str(path), "--continue-on-error", "--rejects", str(rejects))
+
+        assert (path.read_text(), stored()) == ("[1]\n?\n", [])
+
+    def test_rejects_of_an_earlier_run_are_not_overwritten(self, tmp_path: Path) -> None:
+        path, rejects = write(tmp_path / "a.jsonl", [1], "?"), tmp_path / "rejects"
+        rejects.write_text("!")
+
+        with pytest.raises(CommandError, match="another name, or remove"):
+            run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
+
+        assert (rejects.read_text(), stored()) == ("!", [])
+
+    @pytest.mark.parametrize("name", ["empty", "/dev/null"])
+    def test_rejects_may_go_where_nothing_is_lost(self, tmp_path: Path, name: str) -> None:
+        path, rejects = write(tmp_path / "a.jsonl", [1], "?"), tmp_path / name
+        rejects.touch()
+
+        with pytest.raises(SystemExit):
+            run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
+
+        assert stored() == [([1], {})]
+
+    @pytest.mark.parametrize("count", [1, 20_000])
+    def test_rejects_that_cannot_be_written_mean_that_nothing_is_stored(self, tmp_path: Path, count: int) -> None:
+        path = write(tmp_path / "a.jsonl", [1], *["?"] * count, [2])
+
+        with pytest.raises(CommandError, match=r"Nothing was stored\. /dev/full cannot be written"):
+            run(COUNT, path, "--continue-on-error", "--rejects", "/dev/full", "--batch-size", "1")
+
+        assert stored() == []
+
+    def test_rejects_of_a_run_that_did_not_read_to_the_end_are_removed(self, tmp_path: Path) -> None:
+        path, rejects = tmp_path / "a.jsonl.gz", tmp_path / "rejects"
+        path.write_bytes(gzip.compress(b"?\n" * 5)[:-4])
+
+        with pytest.raises(CommandError, match="Nothing was stored"):
+            run(COUNT, str(path), "--continue-on-error", "--rejects", str(rejects))
+
+        assert not rejects.exists()
+
+    def test_rejects_of_csv_are_mended_and_run_with_the_same_command(self, tmp_path: Path) -> None:
+        path, rejects = write(tmp_path / "a.csv", "note,n", "a,1", '"b\nb",x', "c", '"d"d,3'), tmp_path / "rejects.csv"
+        options = ("--map", "n=number:int")
+
+        with pytest.raises(SystemExit):
+            run(COUNT, path, *options, "--continue-on-error", "--rejects", str(rejects))
+
+        assert rejects.read_text() == 'note,n\n"b\nb",x\nc\n"d"d,3\n'
+        rejects.write_text(rejects.read_text().replace("x", "2").replace("c\n", "c,3\n").replace('"d"d', "d"))
+        run(COUNT, str(rejects), *options)
+        assert [kwargs["number"] for _, kwargs in stored()] == [1, 2, 3, 3]
+
     def test_only_the_first_hundred_are_told(self, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="and 150 more"):
             run(COUNT, write(tmp_path / "a.jsonl", *["?"] * 250))
@@ -231,6 +295,16 @@ class TestBadLines:
         assert (error.value.count, error.value.lines[0].number, error.value.lines[0].text) == (1, 2, "[\n")
 
 
+class Lines(io.TextIOBase):
+    """A file whose lines come from a generator."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # the base's is of bytes
+        return next(self._lines, "")
+
+
 class TestReadingAhead:
     @pytest.mark.django_db  # an engine without transactions reads to the end before it stores anything
     def test_whoever_stops_taking_stops_the_reading(self) -> None:
@@ -247,7 +321,7 @@ class TestReadingAhead:
             raise RuntimeError("enough")
 
         with pytest.raises(RuntimeError, match="enough"):
-            bulk.bulk_insert(tasks.count, lines(), batch_size=10, on_progress=stop)  # type: ignore[arg-type]
+            bulk.bulk_insert(tasks.count, Lines(lines()), batch_size=10, on_progress=stop)
 
         assert len(read) < 200
         assert not [thread for thread in threading.enumerate() if thread.name == "djqueue-bulk-reader"]
@@ -262,7 +336,7 @@ class TestReadingAhead:
             raise OSError("the disk is gone")
 
         with pytest.raises(OSError, match="the disk is gone"):
-            bulk.bulk_insert(tasks.count, lines(), batch_size=1)  # type: ignore[arg-type]
+            bulk.bulk_insert(tasks.count, Lines(lines()), batch_size=1)
 
         assert stored() == []
 

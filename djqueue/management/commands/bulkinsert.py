@@ -18,6 +18,7 @@ from django.utils.dateparse import parse_datetime, parse_duration
 
 from djqueue import bulk, compat, lines, registry
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
+from djqueue.rejects import Rejects
 from djqueue.tasks import Task
 
 EXIT_REJECTED = 3
@@ -70,7 +71,7 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             try:
                 file, share_read = stack.enter_context(lines.open_lines(name, format))
-                rejects = stack.enter_context(_Rejects(options["rejects"], self.stderr.write))
+                rejects = stack.enter_context(Rejects(options["rejects"], name, self.stderr.write, bulk.MAX_TOLD))
                 progress = _Progress(share_read, is_on=sys.stderr.isatty() and not options["no_progress"])
                 result = bulk.bulk_insert(
                     task,
@@ -80,6 +81,7 @@ class Command(BaseCommand):
                     batch_size=options["batch_size"],
                     dry_run=options["dry_run"],
                     on_bad=rejects if options["continue_on_error"] else None,
+                    on_read=rejects.finish,
                     on_progress=progress,
                 )
             except bulk.BadLines as error:
@@ -131,31 +133,6 @@ def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:
     if result.bad:
         text += f"; {result.bad:,} bad lines left out"
     return f"{text}."
-
-
-class _Rejects:
-    """Tells the bad lines as they come, and keeps them in a file."""
-
-    def __init__(self, path: str | None, tell: Callable[[str], Any]) -> None:
-        self._file = open(path, "w", encoding="utf-8", errors="surrogateescape") if path else None  # noqa: SIM115
-        self._tell = tell
-        self._count = 0
-
-    def __enter__(self) -> _Rejects:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._count > bulk.MAX_TOLD:
-            self._tell(f"… and {self._count - bulk.MAX_TOLD:,} more.")
-
-    def __call__(self, line: lines.BadLine) -> None:
-        self._count += 1
-        if self._count <= bulk.MAX_TOLD:
-            self._tell(str(line))
-        if self._file is not None:
-            self._file.write(line.text if line.text.endswith("\n") else f"{line.text}\n")
 
 
 class _Progress:
