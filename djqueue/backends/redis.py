@@ -75,10 +75,11 @@ class RedisBackend(QueueBackend):
 
     @contextmanager
     def inserting(self, task: Task, chunks: Chunks) -> Iterator[tuple[Inserts, Iterable[list[Encoded]]]]:
+        is_single = chunks.is_single
         waiting = self._deferred()
-        if waiting is not None and chunks.is_single:
+        if waiting is not None and is_single:
             yield self._following(waiting, task), chunks
-        elif waiting is not None or (self.outbox is not None and not chunks.is_single):
+        elif waiting is not None or (self.outbox is not None and not is_single):
             # With an outbox the rows of all of them are one transaction. Otherwise it is a savepoint: what was read before
             # a bad item goes with it.
             with transaction.atomic(self.settings.database):
@@ -88,7 +89,7 @@ class RedisBackend(QueueBackend):
         else:
             direct = _Direct(self.engine, task)
             try:
-                with nullcontext(chunks) if chunks.is_single else read_to_the_end(chunks) as all_chunks:
+                with nullcontext(chunks) if is_single else read_to_the_end(chunks) as all_chunks:
                     yield direct, all_chunks
             except DuplicateJob:
                 direct.withdraw()
