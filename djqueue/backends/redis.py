@@ -94,6 +94,10 @@ class RedisBackend(QueueBackend):
             except DuplicateJob:
                 direct.withdraw()
                 raise
+            except KeyboardInterrupt as error:
+                if direct.has_begun:
+                    error.add_note(direct.reach())
+                raise
 
     def _deferred(self) -> Deferred | None:
         stock = None if self.outbox is None else _stock(self.settings.url, self.settings.prefix)
@@ -163,6 +167,8 @@ class _Direct:
         self._engine = engine
         self._is_exclusive = _is_exclusive(task)
         self._stored = array("q")
+        self.has_begun = False
+        """Whether something may be stored."""
 
     def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]:
         if self._is_exclusive:
@@ -187,6 +193,10 @@ class _Direct:
         for some in (self._stored[first : first + _WITHDRAWN] for first in range(0, len(self._stored), _WITHDRAWN)):
             self._engine.delete(some)
 
+    def reach(self) -> str:
+        """Say how far it came."""
+        return f"{len(self._stored):,} jobs are stored, and perhaps those of the batch that was under way."
+
     def _reserve(self, count: int) -> Sequence[int]:
         # As long as nothing is stored, the error itself says all.
         with self._told() if self._stored else nullcontext():
@@ -195,13 +205,11 @@ class _Direct:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Say how far it came when the store goes away."""
+        self.has_begun = True
         try:
             yield
         except EngineUnavailable as error:
-            raise BulkInterrupted(
-                f"{error} {len(self._stored):,} jobs are stored, and perhaps those of the batch that was under way.",
-                Ids(self._stored),
-            ) from error
+            raise BulkInterrupted(f"{error} {self.reach()}", Ids(self._stored)) from error
 
 
 def _is_exclusive(task: Task) -> bool:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +52,9 @@ class Command(BaseCommand):
             os.environ[VARIABLE] = str(Path(directory) / "record")
             try:
                 figures = self._measure(aliases, options)
+            except KeyboardInterrupt:
+                self.stderr.write("Interrupted; the jobs of the benchmark are deleted.")
+                sys.exit(130)
             finally:
                 del os.environ[VARIABLE]
         about = _machine()

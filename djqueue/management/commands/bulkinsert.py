@@ -23,6 +23,8 @@ from djqueue.tasks import Task
 
 EXIT_REJECTED = 3
 """All good lines were stored, and some were bad."""
+EXIT_INTERRUPTED = 130
+"""As of a shell: 128 and the number of the signal."""
 
 
 class Command(BaseCommand):
@@ -92,6 +94,11 @@ class Command(BaseCommand):
                 raise CommandError(str(error)) from None
             except BulkInterrupted as error:
                 raise CommandError(str(error)) from error
+            except KeyboardInterrupt as error:
+                # A store without transactions notes how far it came, if it has begun.
+                said = " ".join(getattr(error, "__notes__", ()))
+                self.stderr.write(f"Interrupted. {said}" if said else "Interrupted; nothing was stored.")
+                sys.exit(EXIT_INTERRUPTED)
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error
             except DatabaseError as error:
