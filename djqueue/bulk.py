@@ -24,7 +24,7 @@ from typing import IO, Any
 from djqueue.compression import decode_arguments
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.exceptions import DjqueueError, InvalidJob
-from djqueue.lines import BadLine, Column, Line, Shape, read
+from djqueue.lines import CONVERT, NOT_UTF8, BadLine, Column, Line, Shape, read
 from djqueue.tasks import Task
 
 MAX_TOLD = 100
@@ -73,6 +73,7 @@ def bulk_insert(
     called in a thread that reads ahead.
     """
     sorter = _Sorter(task, on_bad, on_read)
+    sorter.check(columns or {})
     chunks = sorter.chunks(file, format, columns or {}, batch_size)
     if dry_run:
         count = 0
@@ -103,8 +104,22 @@ class _Sorter:
         self._limit: int = getattr(getattr(task.get_backend(), "settings", None), "max_args_bytes", 2**60)
         self._signature = _signature(task)
         self._fits: set[Shape] = set()
+        self._is_advised = False
         self.bad_count = 0
         self.bad: list[BadLine] = []
+
+    def check(self, columns: Mapping[str, Column]) -> None:
+        """Raise ``ValueError`` if a column goes to a parameter that the task does not have."""
+        if self._signature is None:
+            return
+        parameters = self._signature.parameters
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return
+        if unknown := [column.argument for column in columns.values() if column.argument not in parameters]:
+            raise ValueError(
+                f"{self._task.module_path}() has no parameter {', '.join(map(repr, unknown))}."
+                f" It has: {', '.join(parameters) or 'none'}."
+            )
 
     def chunks(self, file: IO[str], format: str, columns: Mapping[str, Column], size: int) -> Iterator[list[Encoded]]:
         """Yield what can be stored; at the end raise ``BadLines`` if somebody wanted all or nothing."""
@@ -133,6 +148,9 @@ class _Sorter:
             if isinstance(found, Encoded):
                 return found
             line = line.bad(found)
+        if line.is_undecoded:
+            line = line._replace(reason=NOT_UTF8 if self._is_advised else f"{NOT_UTF8} {CONVERT}")
+            self._is_advised = True
         self.bad_count += 1
         if self._on_bad is not None:
             self._on_bad(line)

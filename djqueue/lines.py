@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,11 @@ Shape = tuple[str, ...] | int
 """The names of the keyword arguments in their order, or the number of positional ones."""
 
 
+_UNDECODED = re.compile("[\udc80-\udcff]")
+NOT_UTF8 = "It is not UTF-8."
+CONVERT = "Convert the file: if it is Latin-1, with iconv -f latin1 -t utf-8; if it comes from Windows, perhaps with -f utf-16 or cp1252."
+
+
 class BadLine(NamedTuple):
     number: int
     reason: str
@@ -36,6 +42,11 @@ class BadLine(NamedTuple):
 
     def __str__(self) -> str:
         return f"Line {self.number}: {self.reason}"
+
+    @property
+    def is_undecoded(self) -> bool:
+        """Whether there are bytes in it that are no text."""
+        return _UNDECODED.search(self.text) is not None
 
 
 class Line(NamedTuple):
@@ -275,6 +286,8 @@ def _read_csv(file: IO[str], columns: Mapping[str, Column], longest: int) -> Ite
 
 
 def _header_problem(header: Sequence[str], columns: Mapping[str, Column]) -> str:
+    if _UNDECODED.search("".join(header)):
+        return f"{NOT_UTF8} {CONVERT}"
     if len(header) == 1 and header[0] not in columns:
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
             if separator in header[0]:

@@ -200,8 +200,9 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
     ("args", "said"),
     [
         (("--backend", "none"), "There is no usable backend 'none'"),
-        (("--jobs", "3"), "3 is less than 100"),
-        (("--concurrency", "0"), "0 is less than 1"),
+        (("--jobs", "3"), "--jobs takes a number from 100, not 3"),
+        (("--concurrency", "0"), "--concurrency takes numbers from 1, separated by commas, not '0'"),
+        (("--rates", "5,a"), "--rates takes numbers from 1, separated by commas, not '5,a'"),
         (("--plot", "no/such/place.svg"), "there is no such directory"),
     ],
 )

@@ -145,7 +145,13 @@ class TestCsv:
         assert said[2].startswith("Line 7: 'n' is 'y'")
 
     @pytest.mark.parametrize(
-        ("header", "said"), [("a,a", "Two columns have the same name."), ("b", "There is no column 'n'; there are: b.")]
+        ("header", "said"),
+        [
+            ("a;n", "Its columns are separated by semicolons."),
+            ("a\tn", "Its columns are separated by tabs."),
+            ("a,a", "Two columns have the same name."),
+            ("b", "There is no column 'n'; there are: b."),
+        ],
     )
     def test_a_bad_header(self, tmp_path: Path, header: str, said: str) -> None:
         columns = ["--map", "n=number"] if "no column" in said else []
@@ -182,10 +188,19 @@ class TestBadLines:
         assert stored() == []
 
     def test_bytes_that_are_no_text_are_told(self, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n')
+        (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n["\xfc"]\n')
 
-        with pytest.raises(CommandError, match=r"Line 2: .*surrogate"):
+        with pytest.raises(CommandError, match=r"Line 2: It is not UTF-8\. Convert .*\nLine 3: It is not UTF-8\.\n"):
             run(COUNT, str(tmp_path / "a.jsonl"))
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+    def test_advice_on_another_encoding_is_given_once(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_text("number\n1\n2\n", encoding="utf-16")
+
+        with pytest.raises(CommandError) as error:
+            run(COUNT, str(tmp_path / name))
+
+        assert str(error.value).count("It is not UTF-8. Convert the file") == 1
 
     def test_the_good_ones_are_stored_if_that_is_wanted(self, tmp_path: Path) -> None:
         path, rejects = write(tmp_path / "a.jsonl", *self.LINES), tmp_path / "rejects"
@@ -279,6 +294,7 @@ class TestBadLines:
             ((COUNT, "-", "--backend", "none"), "none"),
             ((COUNT, "-", "--run-after", "soon"), "takes an ISO time or a duration"),
             ((COUNT, "-", "--map", "x"), "column=argument"),
+            ((COUNT, "/dev/null", "--map", "x=nope"), r"count\(\) has no parameter 'nope'\. It has: number"),
             ((COUNT, "-", "--map", "x=y:date"), "The types are"),
         ],
     )
