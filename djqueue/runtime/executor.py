@@ -41,6 +41,7 @@ DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
 
 logger = logging.getLogger("djqueue.executor")
+_scan = json.JSONDecoder().scan_once
 
 
 class _StaleClaim(Exception):
@@ -272,8 +273,12 @@ class Executor:
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
-        args = json.loads(job.args) if job.args != "[]" else []
-        kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
+        try:
+            # What json.loads calls, in C, without what it does around it.
+            args = _scan(job.args, 0)[0] if job.args != "[]" else []
+            kwargs = _scan(job.kwargs, 0)[0] if job.kwargs != "{}" else {}
+        except StopIteration:
+            raise ValueError("The stored arguments are no JSON; somebody edited the row.") from None
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise TypeError("The stored arguments are not a list and an object; somebody edited the row.")
         if task.takes_context:
