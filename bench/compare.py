@@ -18,9 +18,10 @@ from bench.harness import report, scenarios
 from bench.harness.installation import ROOT, Installation
 from bench.harness.processes import Failure
 from bench.harness.results import Results, commit, machine
-from bench.harness.scenarios import SCENARIOS, Run
+from bench.harness.runs import Run
+from bench.harness.scenarios import SCENARIOS
 from bench.harness.servers import Bunqueue, Postgres, Redis, Server, redis
-from bench.peers import registry
+from bench.peers import ours, registry
 from bench.peers.registry import Peer
 
 GIVE_UP_AFTER = 2
@@ -108,12 +109,14 @@ def compare(options: argparse.Namespace, peers: list[Peer], names: list[str], ur
         usable = [peer for peer in peers if introduce(peer, servers, installation, results)]
         for repeat in range(options.repeat):
             for name in names:
+                if repeat >= SCENARIOS[name].most_repeats:
+                    continue
                 for peer in usable:
                     if time.monotonic() > deadline:
                         say(f"The time is over; what is left of repeat {repeat + 1} is not measured.")
                         write(results)
                         return
-                    if results.has(peer.name, name, repeat) or name in peer.lacks:
+                    if results.has(peer.name, name, repeat) or peer.why_not(name):
                         continue
                     if results.failures(peer.name, name) >= GIVE_UP_AFTER:
                         continue
@@ -129,7 +132,7 @@ def introduce(peer: Peer, servers: dict[str, Server | Failure], installation: In
         "durability": peer.durability,
         "server": peer.server,
         "note": peer.note,
-        "lacks": peer.lacks,
+        "lacks": {name: reason for name in SCENARIOS if (reason := peer.why_not(name))},
     }
     try:
         server = servers[peer.server]
@@ -137,24 +140,14 @@ def introduce(peer: Peer, servers: dict[str, Server | Failure], installation: In
             raise server
         installation.install(peer)
         entry["versions"] = installation.versions(peer)
-        if peer.variant == "relaxed" and not knows_durability():
-            raise Failure("djqueue has no durability option at this commit")
+        if peer.needs and not ours.is_there(peer.needs):
+            raise Failure(f"there is no {peer.needs} at this commit")
     except Exception as failure:  # whatever it is, the others are measured
         entry["problem"] = str(failure)[:300] or type(failure).__name__
         say(f"{peer.name}: {entry['problem']}")
     results.peers[peer.name] = entry
     results.save()
     return "problem" not in entry
-
-
-def knows_durability() -> bool:
-    from dataclasses import fields
-
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "bench.settings")
-    os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1/none")
-    from djqueue.tasks import Task
-
-    return "durability" in {each.name for each in fields(Task)}
 
 
 def one(

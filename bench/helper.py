@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import signal
@@ -11,6 +12,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import django
 
@@ -101,6 +104,48 @@ def repeat(times: int, measure: Callable[[], float]) -> str:
 def spread(values: list[float]) -> str:
     """Write the median of some values with their range."""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was used up to a moment, by this process and by the sessions of its database."""
+
+    client: float
+    """CPU seconds."""
+    server: float
+    """CPU seconds of the sessions that are open now; not a number when the server runs on another machine."""
+    commits: int
+    wal_bytes: int
+
+    @classmethod
+    def now(cls) -> Costs:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT xact_commit, (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint, "
+                " ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+                " FROM pg_stat_database WHERE datname = current_database()"
+            )
+            commits, wal_bytes, pids = cursor.fetchone()
+        return cls(time.process_time(), sum(map(_server_seconds, pids)), commits, wal_bytes)
+
+    def since(self, before: Costs, jobs: int) -> str:
+        """Say what each of so many jobs cost."""
+        client, server = ((self.client - before.client), (self.server - before.server))
+        return (
+            f"{1e6 * client / jobs:,.1f} + {1e6 * server / jobs:,.1f} µs CPU,"
+            f" {(self.commits - before.commits) / jobs:.2f} commits, {(self.wal_bytes - before.wal_bytes) / jobs:,.0f} B WAL"
+        )
+
+
+def _server_seconds(pid: int) -> float:
+    try:
+        if "postgres" not in Path(f"/proc/{pid}/cmdline").read_text(errors="replace"):
+            return math.nan
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return math.nan
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -32,6 +32,11 @@ def compute(steps: int) -> None:
 
 
 @task
+def greet(user_id: int, email: str, name: str) -> str:
+    return f"Hello, {name} <{email}>"
+
+
+@task
 def lateness(sent: float) -> float:
     """Seconds from when the job was sent to when it began; both clocks are this machine's."""
     return time.time() - sent

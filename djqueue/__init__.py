@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from djqueue.compat import TaskResultDoesNotExist
     from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
+        BulkInterrupted,
         Cancel,
         Discard,
         DjqueueError,
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
         UnknownTask,
         WorkerLost,
     )
-    from djqueue.results import JobView, TaskContext, TaskResult, UnknownTaskResult
-    from djqueue.tasks import BulkResult, Task, task
+    from djqueue.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks import Task, task
     from djqueue.unique import Unique
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BulkInterrupted",
     "BulkResult",
     "Cancel",
     "Cron",
@@ -73,8 +75,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tasks": ("BulkResult", "Task", "task"),
-    "results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "tasks": ("Task", "task"),
+    "results": ("BulkResult", "JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
     "unique": ("Unique",),

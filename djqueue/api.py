@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from asgiref.sync import sync_to_async
 
 from djqueue import compat, conf
+from djqueue.compression import readable
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
 from djqueue.records import Found, Job, JobFilter, Steered, SteerOutcome
@@ -78,7 +79,11 @@ class Report:
 
 def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
     """Return all that is stored about a job, live or finished; None if there is none."""
-    return engine_of(using or _alias(job)).get(_id(job))
+    found = engine_of(using or _alias(job)).get(_id(job))
+    if found is None:
+        return None
+    args, kwargs = readable(found.args, found.kwargs)
+    return replace(found, args=args, kwargs=kwargs)
 
 
 @overload

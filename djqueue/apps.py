@@ -15,8 +15,9 @@ class DjqueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from djqueue.checks import check_backends
+        from djqueue.checks import check_backends, check_servers
 
         checks.register(check_backends)
+        checks.register(check_servers, checks.Tags.database)
         if "DJQUEUE_BENCHMARK" in os.environ:  # a worker that manage.py benchqueue started
             import_module("djqueue.benchmark.tasks")

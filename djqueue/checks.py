@@ -8,6 +8,7 @@ does.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from django.apps import apps
@@ -16,10 +17,10 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
 from djqueue import compat, conf
-from djqueue.exceptions import InvalidOptions
+from djqueue.exceptions import EngineUnavailable, InvalidOptions
 
 
-def check_backend(alias: str, queues: object, options: object) -> list[CheckMessage]:
+def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
     """Check one entry of TASKS. Opens no connection."""
     messages: list[CheckMessage] = []
     where = f"TASKS[{alias!r}]"
@@ -43,11 +44,14 @@ def check_backend(alias: str, queues: object, options: object) -> list[CheckMess
         )
         queues = []
     try:
-        parsed = conf.parse(options)
+        parsed = conf.parse(options, kind)
     except InvalidOptions as error:
         messages.append(Error(str(error), hint=f"Correct {where}['OPTIONS'].", obj=where, id="djqueue.E002"))
     else:
-        messages += _check_database(where, parsed.database)
+        if isinstance(parsed, conf.PostgresOptions):
+            messages += _check_database(where, parsed.database) or _check_vendor(where, parsed.database)
+        elif isinstance(parsed, conf.RedisOptions):
+            messages += _check_database(where, parsed.database) + _check_packages(where)
         messages += _check_unused_rules(where, queues, parsed.queues)
     if wrong := sorted(repr(name) for name in queues if not _is_queue_name(name)):
         messages.append(
@@ -78,6 +82,33 @@ def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckM
             yield from backend.check()
 
 
+def check_servers(
+    app_configs: object = None, databases: Collection[str] | None = None, **kwargs: Any
+) -> Iterable[CheckMessage]:
+    """Look at the server of every backend: with ``check --database`` and ``migrate``, as Django's own checks of databases."""
+    for alias in compat.task_backends if databases else ():
+        where = f"TASKS[{alias!r}]"
+        try:
+            backend: Any = compat.task_backends[alias]
+            if not hasattr(type(backend), "engine") or any(each.is_serious() for each in backend.check()):
+                continue  # what is wrong with it is told already
+            with backend.engine.open_worker() as worker:
+                concerns = worker.inspect().concerns
+        except compat.InvalidTaskBackend:
+            continue
+        except EngineUnavailable as error:
+            yield Warning(
+                f"{error}",
+                hint="Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
+                obj=where,
+                id="djqueue.W009",
+            )
+            continue
+        for concern in concerns:
+            kind = Error if ".E" in concern.id else Warning
+            yield kind(concern.text, hint=concern.hint, obj=where, id=concern.id)
+
+
 def _check_database(where: str, database: str) -> list[CheckMessage]:
     if database not in connections.settings:
         return [
@@ -88,16 +119,34 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
                 id="djqueue.E003",
             )
         ]
-    if (vendor := connections[database].vendor) != "postgresql":
-        return [
-            Error(
-                f"The database {database!r} is {vendor}; djqueue needs PostgreSQL.",
-                hint=f"Point {where}['OPTIONS']['database'] at a PostgreSQL database in DATABASES.",
-                obj=where,
-                id="djqueue.E004",
-            )
-        ]
     return []
+
+
+def _check_vendor(where: str, database: str) -> list[CheckMessage]:
+    if (vendor := connections[database].vendor) == "postgresql":
+        return []
+    return [
+        Error(
+            f"The database {database!r} is {vendor}; djqueue needs PostgreSQL.",
+            hint=f"Point {where}['OPTIONS']['database'] at a PostgreSQL database in DATABASES, or use"
+            " djqueue.backends.RedisBackend, beside which the database may be any.",
+            obj=where,
+            id="djqueue.E004",
+        )
+    ]
+
+
+def _check_packages(where: str) -> list[CheckMessage]:
+    if not (missing := [name for name in ("redis", "msgpack") if find_spec(name) is None]):
+        return []
+    return [
+        Error(
+            f"RedisBackend needs the package{'s' if len(missing) > 1 else ''} {' and '.join(missing)}.",
+            hint="Install djqueue with its extra: pip install 'django-djqueue[redis]'.",
+            obj=where,
+            id="djqueue.E006",
+        )
+    ]
 
 
 def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str, object]) -> list[CheckMessage]:

@@ -1,7 +1,8 @@
 """The settings of a djqueue backend: the OPTIONS of its entry in TASKS.
 
-One frozen object per backend, with every default in one place. ``parse`` raises ``InvalidOptions`` with a sentence
-per mistake; ``djqueue.checks`` shows the same sentences as system checks.
+One frozen object per backend, with every default in one place: what all of them take in ``Options``, what only one of
+them does in a class of its own. ``parse`` raises ``InvalidOptions`` with a sentence per mistake; ``djqueue.checks`` shows
+the same sentences as system checks.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from djqueue.encoding import MAX_ARGS_BYTES
 from djqueue.exceptions import InvalidOptions
 from djqueue.records import PruneRule
 from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
 QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +29,8 @@ class QueueOptions:
     delivery: str = "at_least_once"
     """"at_most_once": a fetched job is taken out of the store and never runs again, whatever happens to its worker."""
     durability: str | None = None
-    """"relaxed": an enqueue outside of a transaction does not wait for the disk; None: what the backend's says."""
+    """PostgreSQL only. "relaxed": an enqueue outside of a transaction does not wait for the disk; None: what the backend's
+    says."""
     retention: Retention = field(default_factory=dict)
     """What differs for this queue from the backend's ``retention``."""
 
@@ -38,8 +43,8 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    database: str = "default"
-    """The alias in DATABASES that holds the tables."""
+    """What every backend takes."""
+
     queues: Mapping[str, QueueOptions] = field(default_factory=dict)
     """Rules per queue: ``{"mail": {"concurrency": 20, "retention": {"completed": "1 hour"}}}``."""
     tasks: Mapping[str, TaskOptions] = field(default_factory=dict)
@@ -47,23 +52,16 @@ class Options:
     retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
     """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
     A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
-    durability: str = "durable"
-    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the server, not of
-    PostgreSQL's processes alone, can lose the last fraction of a second. A queue or a task may differ."""
     max_attempts: int = 20
     """How often a job is started before it is discarded, unless its task says otherwise."""
     max_args_bytes: int = 256 * 1024
-    """The most that the arguments of one job may take as JSON."""
+    """The most that the arguments of one job may take as JSON, before they are compressed."""
     max_result_bytes: int = 256 * 1024
     """The most that a returned value may take as JSON; a larger one fails the job."""
     poll_interval_seconds: float = 1.0
     """How often a sleeping worker looks although nobody woke it: the net below the wake-ups."""
-    listen: bool = True
-    """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
-    statement_timeout_seconds: float = 30.0
-    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
     give_up_after_seconds: float = 600.0
-    """How long a worker goes on trying when the database does not answer; then it exits with code 2."""
+    """How long a worker goes on trying when its store does not answer; then it exits with code 2."""
     shutdown_timeout_seconds: float = 30.0
     """How long a stopping worker waits for the jobs that run; then they are handed back."""
 
@@ -76,12 +74,55 @@ class Options:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresOptions(Options):
+    """What ``PostgresBackend`` takes besides."""
+
+    database: str = "default"
+    """The alias in DATABASES that holds the tables."""
+    durability: str = "durable"
+    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the database server, be it of
+    one of its processes alone, can lose the last fraction of a second. A queue or a task may differ."""
+    listen: bool = True
+    """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
+    statement_timeout_seconds: float = 30.0
+    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisOptions(Options):
+    """What ``RedisBackend`` takes besides."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    """Where the server is: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, or ``unix:///path/of/socket``."""
+    prefix: str = "djqueue"
+    """What the names of all keys begin with. Projects that share a server need different ones."""
+    database: str = "default"
+    """The alias in DATABASES whose transactions an enqueue follows: the job goes out when they commit."""
+    outbox: bool = False
+    """True: what is enqueued in a transaction is written to a table of that database first, and a crash between the commit
+    and the server loses nothing."""
+
+
 DELIVERIES = ("at_least_once", "at_most_once")
 DURABILITIES = ("durable", "relaxed")
+_Options = TypeVar("_Options", bound=Options)
 _CHOICES: dict[str, tuple[str, ...]] = {"durability": DURABILITIES}
+_URL_PARAMETERS = ("db", "username", "password", "socket_connect_timeout")
+_TLS_PARAMETERS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_min_version",
+    "ssl_password",
+)
 _RANGES: dict[str, tuple[float, float]] = {
     "max_attempts": (1, 1_000_000),
-    "max_args_bytes": (1024, 64 * 1024 * 1024),
+    "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
     "statement_timeout_seconds": (1, 3600),
@@ -90,18 +131,18 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def parse(options: object) -> Options:
+def parse(options: object, kind: type[_Options]) -> _Options:
     """Turn the OPTIONS of a backend into an object; raise ``InvalidOptions`` listing every mistake."""
     if not isinstance(options, Mapping):
         raise InvalidOptions(f"OPTIONS takes a dict, not {options!r}.")
     problems: list[str] = []
-    known = {f.name: f for f in fields(Options)}
+    known = {f.name: f for f in fields(kind)}
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in known:
             problems.append(f"There is no option {key!r}. The options are: {', '.join(sorted(known))}.")
         elif key == "queues":
-            values[key] = _parse_queues(value, problems)
+            values[key] = _parse_queues(value, "durability" in known, problems)
         elif key == "tasks":
             values[key] = _parse_tasks(value, problems)
         elif key == "retention":
@@ -114,12 +155,17 @@ def parse(options: object) -> Options:
             values[key] = value
     if problems:
         raise InvalidOptions(" ".join(problems))
-    return Options(**values)
+    return kind(**values)
 
 
 def _problem(key: str, value: object, default: object) -> str:
     if key in _CHOICES:
         return _choice_problem(repr(key), value, _CHOICES[key])
+    if key == "url":
+        return _url_problem(value)
+    if key == "prefix":
+        is_name = isinstance(value, str) and _PREFIX.fullmatch(value)
+        return "" if is_name else f"'prefix' takes 1 to 64 letters, digits, '_', '.', ':' or '-', not {value!r}."
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
     if isinstance(default, str):
@@ -131,23 +177,49 @@ def _problem(key: str, value: object, default: object) -> str:
     return ""
 
 
+def _url_problem(value: object) -> str:
+    wanted = "'url' takes an address like redis://user:password@host:6379/0, rediss://… or unix:///path/of/socket"
+    if not isinstance(value, str):
+        return f"{wanted}, not {value!r:.80}."
+    try:
+        parts = urlsplit(value)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError as error:
+        return f"{wanted}: {error}."
+    # The address itself is not shown: it may hold a password.
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        return f"{wanted}; this one begins with {parts.scheme or value[:8]!r}."
+    if parts.scheme == "unix" and not parts.path.strip("/"):
+        return f"{wanted}; this one names no socket."
+    if not has_port:
+        return f"{wanted}; 0 is no port."
+    known = (*_URL_PARAMETERS, *(_TLS_PARAMETERS if parts.scheme == "rediss" else ()))
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(set(parameters) - set(known)):
+        return f"{wanted}; it takes {', '.join(known)} after a question mark, not {', '.join(unknown)}."
+    databases = [parameters.get("db", ""), "" if parts.scheme == "unix" else unquote(parts.path).strip("/")]
+    if wrong := [each for each in databases if each and not (each.isascii() and each.isdigit())]:
+        return f"{wanted}; {wrong[0]!r:.40} is no number of a database."
+    return ""
+
+
 def _choice_problem(name: str, value: object, choices: tuple[str, ...]) -> str:
     return "" if value in choices else f"{name} takes {' or '.join(map(repr, choices))}, not {value!r}."
 
 
-def _parse_queues(value: object, problems: list[str]) -> dict[str, QueueOptions]:
+def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> dict[str, QueueOptions]:
+    """``has_durability``: the backend has one, so its queues may differ."""
     parsed: dict[str, QueueOptions] = {}
+    known = [each.name for each in fields(QueueOptions) if has_durability or each.name != "durability"]
     if not isinstance(value, Mapping):
         problems.append(f"'queues' takes a dict of queue name to its rules, not {value!r}.")
         return parsed
     for name, rules in value.items():
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
             problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
-        elif not isinstance(rules, Mapping) or set(rules) - {"concurrency", "delivery", "durability", "retention"}:
-            problems.append(
-                f"The rules of queue {name!r} are a dict with the keys 'concurrency', 'delivery', 'durability' and"
-                f" 'retention', not {rules!r}."
-            )
+        elif not isinstance(rules, Mapping) or set(rules) - set(known):
+            keys = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
+            problems.append(f"The rules of queue {name!r} are a dict with the keys {keys}, not {rules!r}.")
         else:
             concurrency = rules.get("concurrency")
             if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 10_000):

@@ -20,7 +20,8 @@ from djqueue import compat, registry
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.protocol import CronEngine, Engine
+from djqueue.engines.cron import CronEngine
+from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.records import NewJob
 from djqueue.tasks import Task
@@ -146,9 +147,9 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
 
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
-    """Say whether the jobs of a task live in the same database as those of this backend."""
+    """Say whether the jobs of a task live in the same store as those of this backend."""
     theirs = cast(Any, task.get_backend())
-    return hasattr(theirs, "new_job") and bool(theirs.settings.database == _backend(backend).settings.database)
+    return hasattr(theirs, "new_job") and bool(theirs.engine.store == _backend(backend).engine.store)
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:

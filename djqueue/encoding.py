@@ -30,6 +30,8 @@ from djqueue.tracebacks import format_error
 
 MAX_DEPTH = 200
 """How deep lists and dicts may be nested: readers recurse, and Python 3.11 has a thousand frames for all."""
+MAX_ARGS_BYTES = 64 * 1024 * 1024
+"""More than this no backend can allow as the arguments of a job."""
 MAX_ERROR_CHARS = 16_384
 """What is kept of one traceback."""
 
@@ -142,6 +144,9 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
     return str(text)
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 class _Unstorable(Exception):
     """JSON, or the store, cannot hold a value; the message names it."""
 
@@ -165,17 +170,21 @@ def _encode(value: Any, path: str) -> str:
 def _has_plain_containers(value: Any) -> bool:
     """Say whether all keys are strings, and nothing is too deep.
 
-    The encoder would write the keys 1, None and True as strings without a word.
+    The encoder would write the keys 1, None and True as strings without a word. Plain loops: generators take three times
+    as long, and this is most of what it takes to encode a dict.
     """
     level = [value]
     for _ in range(MAX_DEPTH):
         deeper: list[Any] = []
         for container in level:
             if isinstance(container, dict):
-                if not all(type(key) is str for key in container):
-                    return False
+                for key in container:
+                    if type(key) is not str:
+                        return False
                 container = container.values()
-            deeper.extend(item for item in container if isinstance(item, dict | list | tuple))
+            for item in container:
+                if isinstance(item, _CONTAINERS):
+                    deeper.append(item)
         if not deeper:
             return True
         level = deeper

@@ -14,6 +14,7 @@
     ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
     ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
+    │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     └── WorkerLost              recorded for a job whose worker died
@@ -27,6 +28,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 
@@ -86,6 +88,18 @@ class UnknownCron(DjqueueError, LookupError):
 
 class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
+
+
+class BulkInterrupted(EngineUnavailable):
+    """The server went away in the middle of an ``enqueue_many`` outside of a transaction, on Redis. ``ids`` are the jobs that are
+    stored; those of the batch that was under way may be, too."""
+
+    def __init__(self, message: str, ids: Sequence[str]) -> None:
+        super().__init__(message)
+        self.ids = ids
+
+    def __reduce__(self) -> tuple[type[BulkInterrupted], tuple[str, Sequence[str]]]:
+        return type(self), (str(self), self.ids)
 
 
 class EngineRefused(DjqueueError):

@@ -128,8 +128,14 @@ class JobFilter:
     """None given: all."""
     queue: str | None = None
     task: str | None = None
+    task_prefix: str | None = None
+    """How the path of the task begins."""
+    worker: UUID | None = None
+    """Who claimed the job last."""
     older_than: timedelta | None = None
     """Live jobs enqueued, finished ones finished, at least so long ago."""
+    newer_than: timedelta | None = None
+    """The same, less long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,14 @@ class Found:
     """At most the limit that was given."""
     last: int
     """No job of a higher id is among them."""
+
+
+class Newest(NamedTuple):
+    """Some jobs, the newest first."""
+
+    jobs: Sequence[Job]
+    before: int | None
+    """Where to look on for older ones. None: there are none."""
 
 
 class QueueRules(NamedTuple):
@@ -340,60 +354,3 @@ class QueueCounts:
     queue: str
     states: Mapping[str, int] = field(default_factory=dict)
     oldest_available_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotHolder:
-    """Who keeps the store from cleaning up what was deleted."""
-
-    kind: str
-    """session, replication slot or prepared transaction"""
-    name: str
-    age_seconds: float | None
-    """How long it has lasted; None: not known."""
-    age_transactions: int
-    """How many transactions ago what it may still see."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeenWorker:
-    name: str
-    queues: Sequence[str]
-    silent_seconds: float
-    is_dead: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SeenQueue:
-    queue: str
-    oldest_available_seconds: float | None
-    is_paused: bool
-    is_served: bool
-    """Whether a living worker takes jobs from it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
-
-    queues: Sequence[SeenQueue] = ()
-    workers: Sequence[SeenWorker] = ()
-    leader_seconds: float | None = None
-    """For how long the present leader has led; None: nobody leads."""
-    loops: Mapping[str, float] = field(default_factory=dict)
-    """Seconds since each of the leader's loops did its work."""
-    overdue_seconds: float | None = None
-    """For how long the oldest job that waits for the stager has been due; None: there is none."""
-    holders: Sequence[SnapshotHolder] = ()
-    dead_rows: int | None = None
-    live_rows: int | None = None
-    vacuumed_seconds: float | None = None
-    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
-    is_autovacuum_on: bool = True
-    table_bytes: int | None = None
-    fetch_index_bytes: int | None = None
-    history_rows: int | None = None
-    """An estimate."""
-    history_bytes: int | None = None
-    notification_usage: float | None = None
-    """Share of the notification queue that is full, 0 to 1."""

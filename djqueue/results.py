@@ -16,7 +16,7 @@ job's errors, then the one that executes it or ended it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +25,7 @@ from asgiref.sync import sync_to_async
 
 from djqueue import api, compat, registry
 from djqueue.cancellation import Cancelled
+from djqueue.compression import decode_arguments, readable
 from djqueue.exceptions import UnknownTask
 from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
@@ -38,6 +39,8 @@ else:
     _Result = compat.TaskResult
     _Context = compat.TaskContext
 
+_decode = json.JSONDecoder().decode
+"""``json.loads`` without its look for bytes and a byte order mark: what is decoded here was encoded here."""
 STATUS = {
     JobState.SCHEDULED: compat.TaskResultStatus.READY,
     JobState.AVAILABLE: compat.TaskResultStatus.READY,
@@ -109,6 +112,20 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
         await sync_to_async(self.refresh, thread_sensitive=True)()
 
 
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
     """What a task with ``takes_context=True`` gets as its first argument."""
@@ -132,6 +149,7 @@ class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
 def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
     """Make the result that ``enqueue`` returns."""
     state = JobState(inserted.state)
+    args, kwargs = decode_arguments(new.args, new.kwargs)
     return TaskResult(
         task=task,
         id=str(inserted.id),
@@ -141,8 +159,8 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
-        args=json.loads(new.args) if new.args != "[]" else [],
-        kwargs=json.loads(new.kwargs) if new.kwargs != "{}" else {},
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=[],
         worker_ids=[],
@@ -154,7 +172,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
             attempt=0,
             max_attempts=new.max_attempts,
             scheduled_at=new.scheduled_at,
-            meta=json.loads(new.meta) if new.meta != "{}" else {},
+            meta=_decode(new.meta) if new.meta != "{}" else {},
         ),
     )
 
@@ -162,6 +180,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
 def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
     """Make the result of a job about to run here, where a context or a signal asks for it."""
     errors = json.loads(claimed.errors)
+    args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
     return TaskResult(
         task=task.as_stored(claimed.queue, claimed.priority, claimed.scheduled_at, alias),
         id=str(claimed.id),
@@ -172,8 +191,8 @@ def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -
         started_at=claimed.started_at or claimed.attempted_at,
         last_attempted_at=claimed.attempted_at,
         finished_at=None,
-        args=json.loads(claimed.args),
-        kwargs=json.loads(claimed.kwargs),
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=_task_errors(errors),
         worker_ids=[*_failed_workers(errors), str(worker_id)],
@@ -203,6 +222,7 @@ def from_job(job: Job, alias: str) -> TaskResult:
         and (job.state is JobState.EXECUTING or job.state.is_final)
     ):
         worker_ids.append(str(job.attempted_by))
+    args, kwargs = readable(job.args, job.kwargs)
     result = TaskResult(
         task=task.as_stored(job.queue, job.priority, job.scheduled_at, alias),
         id=str(job.id),
@@ -211,8 +231,8 @@ def from_job(job: Job, alias: str) -> TaskResult:
         started_at=job.started_at,
         last_attempted_at=job.attempted_at,
         finished_at=job.finished_at,
-        args=job.args,
-        kwargs=job.kwargs,
+        args=args,
+        kwargs=kwargs,
         backend=alias,
         errors=_task_errors(job.errors),
         worker_ids=worker_ids,

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from typing import Any
 
 from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
@@ -101,7 +102,7 @@ class Service:
         self.last_success = time.monotonic()
         return pause
 
-    def _report(self, error: Exception, **fields: object) -> None:
+    def _report(self, error: Exception, **fields: Any) -> None:
         is_away = isinstance(error, EngineUnavailable)
         telemetry.emit(
             "djqueue.service.failure",

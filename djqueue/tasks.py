@@ -1,6 +1,7 @@
 """``@task`` and ``Task``: Django's Task, with what djqueue knows beyond it.
 
-An option is one field with its check. ``task()``, ``using()``, pickling and validation find it by themselves.
+An option is one field with its check (``task_options.py``). ``task()``, ``using()``, pickling and validation find it by
+themselves.
 
 ``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where
 zero-argument ``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed
@@ -24,13 +25,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from djqueue import backoff as backoffs
-from djqueue import compat, conf, registry
+from djqueue import compat, registry
+from djqueue import task_options as rules
 from djqueue import unique as uniques
 from djqueue.backoff import Backoff
 from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
 from djqueue.encoding import encode_arguments
 from djqueue.exceptions import InvalidJob
-from djqueue.results import TaskResult, UnknownTaskResult
+from djqueue.results import BulkResult, TaskResult, UnknownTaskResult
 from djqueue.unique import Unique
 
 if TYPE_CHECKING:
@@ -38,24 +40,8 @@ if TYPE_CHECKING:
 else:
     _Task = compat.Task
 
-MAX_DELAY = timedelta(days=36_525)
-MAX_ATTEMPTS = 1_000_000
 MAX_CRON_BYTES = 64 * 1024
 """The most that the arguments of a cron entry may take as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What ``enqueue_many`` did."""
-
-    count: int
-    """Jobs stored."""
-    ids: Sequence[str]
-    """Their ids, in the order of the items."""
-    duplicates: int = 0
-    """Items not stored because another job holds their unique key."""
-    duplicate_of: Mapping[int, str] = field(default_factory=dict)
-    """Position of such an item → the id of the job that holds its key."""
 
 
 class BulkBackend(Protocol):
@@ -71,143 +57,64 @@ class BulkBackend(Protocol):
     ) -> BulkResult: ...
 
 
-def _max_attempts_problem(value: object) -> str:
-    if value is None or (type(value) is int and 1 <= value <= MAX_ATTEMPTS):
-        return ""
-    return f"max_attempts takes a whole number from 1 to {MAX_ATTEMPTS}, not {value!r}."
-
-
-def _delay_problem(value: object) -> str:
-    if value is None or (isinstance(value, timedelta) and value <= MAX_DELAY):
-        return ""
-    return f"run_after takes a time, or a timedelta of at most a hundred years, not {value!r}."
-
-
-def _duration_problem(name: str) -> Callable[[object], str]:
-    def problem_of(value: object) -> str:
-        seconds = value.total_seconds() if isinstance(value, timedelta) else value
-        if value is None or (
-            isinstance(seconds, int | float)
-            and not isinstance(seconds, bool)
-            and 0 < seconds <= MAX_DELAY.total_seconds()
-        ):
-            return ""
-        return f"{name} takes seconds or a timedelta, more than none, not {value!r}."
-
-    return problem_of
-
-
-def _exceptions_problem(name: str) -> Callable[[object], str]:
-    def problem_of(value: object) -> str:
-        kinds = value if isinstance(value, list | tuple | set | frozenset) else (value,)
-        if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-            return ""
-        return f"{name} takes an exception class or several, not {value!r}."
-
-    return problem_of
-
-
-def _aliases_problem(value: object) -> str:
-    if isinstance(value, list | tuple) and all(isinstance(name, str) and 0 < len(name) <= 255 for name in value):
-        return ""
-    return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
-
-
-def _durability_problem(value: object) -> str:
-    if value is None or value in conf.DURABILITIES:
-        return ""
-    return f"durability takes {' or '.join(map(repr, conf.DURABILITIES))}, not {value!r}."
-
-
-def _bool_problem(name: str) -> Callable[[object], str]:
-    return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
-
-
-def _option(
-    problem_of: Callable[[object], str], *, per_job: bool = False, convert: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
-    """``per_job``: kept in the job's row, so that ``using()`` can change it for one job."""
-    return {"problem_of": problem_of, "per_job": per_job, "convert": convert}
-
-
-def _as_timedelta(value: timedelta | float | None) -> timedelta | None:
-    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
-
-
-def _cron_problem(value: object) -> str:
-    if value is None or isinstance(value, str | Cron):
-        return ""
-    if isinstance(value, list | tuple) and all(isinstance(each, str | Cron) for each in value):
-        return ""
-    return f"cron takes an expression like '0 6 * * mon', a Cron, or a list of them, not {value!r:.200}."
-
-
-def _timezone_problem(value: object) -> str:
-    if value is None or isinstance(value, str):
-        return ""
-    return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task(_Task):
-    max_attempts: int | None = field(default=None, metadata=_option(_max_attempts_problem, per_job=True))
+    max_attempts: int | None = field(default=None, metadata=rules.option(rules.max_attempts_problem, per_job=True))
     """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
-    backoff: Backoff = field(default=None, metadata=_option(backoffs.problem_of))
+    backoff: Backoff = field(default=None, metadata=rules.option(backoffs.problem_of))
     """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
     retry_on: tuple[type[BaseException], ...] = field(
-        default=(Exception,), metadata=_option(_exceptions_problem("retry_on"), convert=_as_tuple)
+        default=(Exception,), metadata=rules.option(rules.exceptions_problem("retry_on"), convert=rules.as_tuple)
     )
     """Only these exceptions are retried; any other discards the job at once. ``SystemExit`` and the like are none of
     ``Exception`` and are retried all the same unless this says otherwise."""
     discard_on: tuple[type[BaseException], ...] = field(
-        default=(), metadata=_option(_exceptions_problem("discard_on"), convert=_as_tuple)
+        default=(), metadata=rules.option(rules.exceptions_problem("discard_on"), convert=rules.as_tuple)
     )
     """These exceptions discard the job at once, whatever ``retry_on`` says."""
     timeout: timedelta | None = field(
-        default=None, metadata=_option(_duration_problem("timeout"), convert=_as_timedelta)
+        default=None, metadata=rules.option(rules.duration_problem("timeout"), convert=rules.as_timedelta)
     )
     """How long one attempt may take, in seconds or as a timedelta; then it is asked to stop, and in the end stopped."""
     max_age: timedelta | None = field(
-        default=None, metadata=_option(_duration_problem("max_age"), per_job=True, convert=_as_timedelta)
+        default=None, metadata=rules.option(rules.duration_problem("max_age"), per_job=True, convert=rules.as_timedelta)
     )
     """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
-    transactional: bool = field(default=False, metadata=_option(_bool_problem("transactional")))
+    transactional: bool = field(default=False, metadata=rules.option(rules.bool_problem("transactional")))
     """The function's writes to the queue's database and the job's completion commit together, or not at all."""
-    durability: str | None = field(default=None, metadata=_option(_durability_problem, per_job=True))
+    durability: str | None = field(default=None, metadata=rules.option(rules.durability_problem, per_job=True))
     """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
     the backend's options say."""
-    aliases: tuple[str, ...] = field(default=(), metadata=_option(_aliases_problem, convert=_as_tuple))
+    compress: bool = field(default=False, metadata=rules.option(rules.bool_problem("compress"), per_job=True))
+    """Arguments of 1 KB and more are stored compressed where that makes them smaller; SQL cannot look into them then."""
+    aliases: tuple[str, ...] = field(default=(), metadata=rules.option(rules.aliases_problem, convert=rules.as_tuple))
     """Former names: jobs enqueued under them run this task."""
     unique: Unique | None = field(
-        default=None, metadata=_option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
+        default=None, metadata=rules.option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
     )
     """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
-    delay: timedelta | None = field(default=None, metadata=_option(_delay_problem))
+    delay: timedelta | None = field(default=None, metadata=rules.option(rules.delay_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
-    cron: str | Cron | Sequence[str | Cron] | None = field(default=None, metadata=_option(_cron_problem))
+    cron: str | Cron | Sequence[str | Cron] | None = field(
+        default=None, metadata=rules.option(rules.cron_problem, convert=rules.as_crons)
+    )
     """When it runs by itself: an expression, a ``Cron``, or several; see ``djqueue.cron``. A tuple of ``Cron`` afterwards."""
-    timezone: str | None = field(default=None, metadata=_option(_timezone_problem))
+    timezone: str | None = field(default=None, metadata=rules.option(rules.timezone_problem))
     """The time zone of its cron entries that name none. None: the project's TIME_ZONE."""
 
     def __post_init__(self) -> None:
-        for option in _OPTIONS:
-            value = getattr(self, option.name)
-            if problem := option.metadata["problem_of"](value):
+        for each in _OPTIONS:
+            value = getattr(self, each.name)
+            if problem := each.metadata["problem_of"](value):
                 raise compat.InvalidTask(problem)
-            if (convert := option.metadata["convert"]) is not None:
-                object.__setattr__(self, option.name, convert(value))
+            if (convert := each.metadata["convert"]) is not None:
+                object.__setattr__(self, each.name, convert(value))
             elif isinstance(value, list | set):
                 # A frozen dataclass with a list in it cannot be hashed.
-                object.__setattr__(self, option.name, _frozen(value))
+                object.__setattr__(self, each.name, rules.frozen(value))
         if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
             object.__setattr__(self, "run_after", timezone.now() + self.delay)
             object.__setattr__(self, "delay", None)
-        if self.cron is not None:
-            object.__setattr__(self, "cron", _crons(self.cron))
         super().__post_init__()
         if self.transactional and self.is_async:
             raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
@@ -297,7 +204,7 @@ class Task(_Task):
         Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
         belongs to the task, as the worker knows it when it runs the job.
         """
-        _refuse_unknown("using()", options, _PER_JOB_OPTIONS)
+        rules.refuse_unknown("using()", options, _PER_JOB_OPTIONS, _STATIC_OPTIONS)
         changes: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -408,6 +315,7 @@ def task(
     max_age: float | timedelta | None = ...,
     transactional: bool = ...,
     durability: str | None = ...,
+    compress: bool = ...,
     aliases: Sequence[str] = ...,
     unique: Unique | bool | str | None = ...,
     cron: str | Cron | Sequence[str | Cron] | None = ...,
@@ -432,7 +340,7 @@ def task(
             "run_after cannot be defined statically with the @task decorator. "
             "Use .using(run_after=...) to set it dynamically."
         )
-    _refuse_unknown("@task", options, _STATIC_OPTIONS)
+    rules.refuse_unknown("@task", options, _STATIC_OPTIONS, _STATIC_OPTIONS)
     given: object = function
     if given is not None and not callable(given):
         hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
@@ -450,28 +358,6 @@ def task(
         )
 
     return wrapper if function is None else wrapper(function)
-
-
-def _refuse_unknown(where: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
-    if unknown := sorted(set(options) - set(known)):
-        keywords = sorted({"priority", "queue_name", "backend", "takes_context", *known})
-        if where == "using()":
-            keywords = sorted({*keywords, "run_after"} - {"takes_context"})
-        hint = ""
-        if misplaced := sorted(set(unknown) & set(_STATIC_OPTIONS)):
-            hint = f" {', '.join(misplaced)} can only be given to @task: it is the task's, not a single job's."
-        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(keywords)}.{hint}")
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
-    return frozenset(value) if isinstance(value, set) else value
-
-
-def _crons(value: str | Cron | Sequence[str | Cron]) -> tuple[Cron, ...]:
-    values = [value] if isinstance(value, str | Cron) else value
-    return tuple(each if isinstance(each, Cron) else Cron(each) for each in values)
 
 
 def _enqueue_one_by_one(

@@ -4,7 +4,8 @@ Two ``runcron`` and two ``runworker`` with cron, started 0.4 s apart, and a sche
 few seconds one of them is killed with SIGKILL and started again. At the end each nominal time of a one-second and a
 one-minute entry must have exactly one tick and one job, and none may be missing.
 
-Works in a database of its own beside the one that DATABASE_URL names, and drops it afterwards.
+Works in a database of its own beside the one that DATABASE_URL names, and drops it afterwards; with ``--store redis`` on a
+Valkey of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
+from djqueue.contrib import embedded
+from djqueue.engines.protocol import Engine
+from djqueue.records import JobFilter
+
 DATABASE = "djqueue_cron_chaos"
 STEPS = (0.0, -3.0, 2.0, -90.0, 0.7, -0.003)
 """Seconds by which the clock of the stepping scheduler is wrong, one after the other."""
@@ -32,20 +37,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--store", choices=["postgres", "redis"], default="postgres")
     parser.add_argument("--stepping", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stepping:
         run_stepping()
     else:
         seed = options.seed if options.seed is not None else random.randrange(10_000)
-        with database(os.environ["DATABASE_URL"]) as url:
-            sys.exit(run(url, options.seconds, random.Random(seed), seed))
+        os.environ.update(DJANGO_SETTINGS_MODULE="tests.crontab.settings", DJQUEUE_STORE=options.store)
+        with database(os.environ["DATABASE_URL"]) if options.store == "postgres" else server():
+            sys.exit(run(options.seconds, random.Random(seed), seed))
 
 
-def run(url: str, seconds: float, chance: random.Random, seed: int) -> int:
-    env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.crontab.settings"}
+def run(seconds: float, chance: random.Random, seed: int) -> int:
+    env = dict(os.environ)
     django = [sys.executable, "-m", "django"]
-    subprocess.run([*django, "migrate", "-v", "0"], env=env, check=True)
     commands = [
         [*django, "runcron", "-v", "0"],
         [*django, "runworker", "-v", "0"],
@@ -80,7 +86,7 @@ def run(url: str, seconds: float, chance: random.Random, seed: int) -> int:
     for process in processes:
         kill(process, signal.SIGKILL)
     print(f"seed {seed}: {killed} kills in {seconds:g} s")
-    return report(url)
+    return report()
 
 
 def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -89,54 +95,56 @@ def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     process.wait()
 
 
-def report(url: str) -> int:
-    failures = 0
-    with psycopg.connect(url) as connection:
-        for task, step in (("every_second", 1), ("every_minute", 60)):
-            rows = connection.execute(
-                "SELECT t.nominal_at, t.outcome, t.job_id, t.at FROM djqueue_crontick t"
-                " JOIN djqueue_cronentry e ON e.id = t.entry_id WHERE e.task = %s ORDER BY t.nominal_at",
-                [f"tests.crontab.tasks.{task}"],
-            ).fetchall()
-            jobs = dict(
-                connection.execute(
-                    "SELECT id, meta #>> '{cron,nominal_at}' FROM"
-                    " (SELECT id, task, meta FROM djqueue_job UNION ALL SELECT id, task, meta FROM djqueue_finishedjob) j"
-                    " WHERE task = %s",
-                    [f"tests.crontab.tasks.{task}"],
-                ).fetchall()
-            )
-            times = [at for at, *_ in rows]
-            expected = [times[0] + timedelta(seconds=step * n) for n in range(len(times))] if times else []
-            late = sorted((at - nominal).total_seconds() for nominal, _, _, at in rows)
-            problems = {
-                "missing or doubled times": sum(a != b for a, b in zip(times, expected, strict=True)),
-                "times without a job": sum(outcome != "enqueued" for _, outcome, _, _ in rows),
-                "jobs without a time": len(set(jobs) - {job for _, _, job, _ in rows}),
-                "jobs lost": len({job for _, _, job, _ in rows} - set(jobs)),
-                "times with two jobs": len(jobs) - len(set(jobs.values())),
-            }
-            print(
-                f"{task}: {len(times)} times, {len(jobs)} jobs; {problems};"
-                f" lateness p50 {late[len(late) // 2] * 1000:.1f} ms, max {late[-1]:.2f} s"
-            )
-            failures += sum(problems.values())
-        finished = connection.execute("SELECT count(*) FROM djqueue_finishedjob WHERE state = 'completed'").fetchone()
-        print(f"completed jobs: {finished[0] if finished else 0}")
+def report() -> int:
+    failures = completed = 0
+    engine = engine_here()
+    entries = {entry.definition.task: entry for entry in engine.cron.entries()}
+    for name, step in (("every_second", 1), ("every_minute", 60)):
+        task = f"tests.crontab.tasks.{name}"
+        ticks = sorted(engine.cron.ticks(entries[task], 1_000_000), key=lambda tick: tick.nominal_at)
+        filter = JobFilter(task=task)
+        ids = engine.find(filter, last=engine.count(filter).last, limit=1_000_000)
+        found = {id: job for id in ids if (job := engine.get(id)) is not None}
+        jobs = {id: job.meta["cron"]["nominal_at"] for id, job in found.items()}
+        completed += sum(job.state == "completed" for job in found.values())
+        times = [tick.nominal_at for tick in ticks]
+        expected = [times[0] + timedelta(seconds=step * n) for n in range(len(times))] if times else []
+        late = sorted((tick.at - tick.nominal_at).total_seconds() for tick in ticks) or [0.0]
+        problems = {
+            "missing or doubled times": sum(a != b for a, b in zip(times, expected, strict=True)),
+            "times without a job": sum(tick.outcome != "enqueued" for tick in ticks),
+            "jobs without a time": len(set(jobs) - {tick.job_id for tick in ticks}),
+            "jobs lost": len({tick.job_id for tick in ticks} - set(jobs)),
+            "times with two jobs": len(jobs) - len(set(jobs.values())),
+        }
+        print(
+            f"{name}: {len(times)} times, {len(jobs)} jobs; {problems};"
+            f" lateness p50 {late[len(late) // 2] * 1000:.1f} ms, max {late[-1]:.2f} s"
+        )
+        failures += sum(problems.values())
+    print(f"completed jobs: {completed}")
     print("PASSED" if not failures else "FAILED")
     return 1 if failures else 0
 
 
-def run_stepping() -> None:
-    """Run a scheduler that is told wrong times; the others go by the database's clock."""
+def engine_here() -> Engine:
+    """The engine of the default backend."""
     import django
 
     django.setup()
 
-    from djqueue.engines.postgres import PostgresEngine
+    from djqueue.compat import task_backends
+
+    engine: Engine = task_backends["default"].engine
+    return engine
+
+
+def run_stepping() -> None:
+    """Run a scheduler that is told wrong times; the others go by the store's clock."""
     from djqueue.maintenance.scheduler import Scheduler
 
-    scheduler = Scheduler(PostgresEngine("default").open_cron(), database="default")
+    engine = engine_here()
+    scheduler = Scheduler(engine.open_cron(), store=engine.store)
     started = time.monotonic()
     while True:
         step = STEPS[int((time.monotonic() - started) / 5) % len(STEPS)]
@@ -145,14 +153,23 @@ def run_stepping() -> None:
 
 
 @contextmanager
-def database(url: str) -> Iterator[str]:
+def database(url: str) -> Iterator[None]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
         try:
-            yield urlunsplit(urlsplit(url)._replace(path=f"/{DATABASE}"))
+            os.environ["DATABASE_URL"] = urlunsplit(urlsplit(url)._replace(path=f"/{DATABASE}"))
+            subprocess.run([sys.executable, "-m", "django", "migrate", "-v", "0"], check=True)
+            yield
         finally:
             connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+
+
+@contextmanager
+def server() -> Iterator[None]:
+    with embedded.valkey() as valkey:
+        os.environ["REDIS_URL"] = valkey.url
+        yield
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from django.db import connection
 
-from djqueue.models import FinishedJob, Job, Worker
+from tests import backlog
 
 
 def environment(port: int | None = None) -> dict[str, str]:
@@ -62,7 +62,7 @@ class WorkerProcess:
 
     def child_pids(self) -> list[int]:
         """The process ids of its workers, as they announced themselves."""
-        return list(Worker.objects.filter(died_at=None).order_by("name").values_list("pid", flat=True))
+        return backlog.worker_pids()
 
     def close(self) -> None:
         """Keep what it has written and close the file."""
@@ -103,12 +103,3 @@ def eventually(
     while not condition():
         assert time.monotonic() < deadline, f"It did not happen within {timeout} s. {explain()}"
         time.sleep(0.02)  # looks at another process: there is nothing to wait on
-
-
-def states() -> dict[str, int]:
-    """How many jobs there are in each state."""
-    counts: dict[str, int] = {}
-    for model in (Job, FinishedJob):
-        for state in model.objects.values_list("state", flat=True):
-            counts[state] = counts.get(state, 0) + 1
-    return counts

@@ -56,7 +56,9 @@ def tables() -> dict[str, str]:
     """The tables as they should be, by name."""
     return {
         "task options": _task_options(),
-        "options": _options(),
+        "options": _options("Options"),
+        "options of PostgresBackend": _options("PostgresOptions"),
+        "options of RedisBackend": _options("RedisOptions"),
         "runworker": _runworker(),
         "exceptions": _exceptions(),
     }
@@ -90,18 +92,20 @@ def _task_options() -> str:
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
-def _options() -> str:
-    from djqueue.conf import Options
+def _options(name: str) -> str:
+    """The options that every backend takes, with the rules in them, or those of one backend."""
+    from djqueue import conf
 
-    said = documented_fields("conf", "Options")
-    defaults = Options()
-    rows = [f"| `{name}` | {_default(getattr(defaults, name))} | {said[name]} |" for name in said]
-    rules = [
-        f"| `{place}[…][{name!r}]` |  | {words} |"
-        for place, cls in (("queues", "QueueOptions"), ("tasks", "TaskOptions"))
-        for name, words in documented_fields("conf", cls).items()
-    ]
-    return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows, *rules]) + "\n"
+    said = documented_fields("conf", name)
+    defaults = getattr(conf, name)()
+    rows = [f"| `{option}` | {_default(getattr(defaults, option))} | {words} |" for option, words in said.items()]
+    if name == "Options":
+        rows += [
+            f"| `{place}[…][{rule!r}]` |  | {words} |"
+            for place, cls in (("queues", "QueueOptions"), ("tasks", "TaskOptions"))
+            for rule, words in documented_fields("conf", cls).items()
+        ]
+    return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _runworker() -> str:

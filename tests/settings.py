@@ -62,19 +62,39 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-TASKS = {
-    "default": {
+
+
+def tasks(default: str) -> dict[str, object]:
+    """TASKS with the default backend on this kind of store; the Redis backend has a name of its own, too."""
+    options: dict[str, object] = {
+        # A test of a worker without a store does not wait for ten minutes.
+        "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+        "queues": {"once": {"delivery": "at_most_once"}} if "DJQUEUE_ONCE" in os.environ else {},
+        "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
+        "poll_interval_seconds": float(os.environ.get("DJQUEUE_POLL_INTERVAL", "1")),
+    }
+    postgres = {
         "BACKEND": "djqueue.backends.PostgresBackend",
         "QUEUES": [],
         "OPTIONS": {
-            # A test of a worker without a database does not wait for ten minutes.
-            "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
+            **options,
             # What works by polling alone is tested without wake-ups, and what they do with a poll that is far away.
-            "queues": {"once": {"delivery": "at_most_once"}} if "DJQUEUE_ONCE" in os.environ else {},
             "listen": os.environ.get("DJQUEUE_LISTEN", "1") == "1",
             "statement_timeout_seconds": float(os.environ.get("DJQUEUE_STATEMENT_TIMEOUT", "30")),
-            "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
-            "poll_interval_seconds": float(os.environ.get("DJQUEUE_POLL_INTERVAL", "1")),
         },
     }
-}
+    if "REDIS_URL" not in os.environ:
+        return {"default": postgres}
+    redis = {
+        "BACKEND": "djqueue.backends.RedisBackend",
+        "QUEUES": [],
+        "OPTIONS": {
+            **options,
+            "url": os.environ["REDIS_URL"],
+            "outbox": os.environ.get("DJQUEUE_OUTBOX", "0") == "1",
+        },
+    }
+    return {"default": {"postgres": postgres, "redis": redis}[default]}
+
+
+TASKS = tasks(os.environ.get("DJQUEUE_STORE", "postgres"))

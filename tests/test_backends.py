@@ -3,42 +3,35 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
 from django.dispatch import Signal
 from django.test import override_settings
-from django.test.utils import CaptureQueriesContext
 
 from djqueue import (
     InvalidArguments,
-    InvalidOptions,
     JobTooLarge,
     TaskContext,
     TaskResult,
     UnknownTask,
     UnknownTaskResult,
     compat,
-    conf,
     registry,
 )
-from djqueue.backends import PostgresBackend
 from djqueue.encoding import encode_error
-from djqueue.models import Job
-from djqueue.records import Ack, ClaimedJob, WorkerInfo
 from djqueue.results import STATUS, from_claim
 from djqueue.states import JobState
 from tests.app import tasks
+from tests.defaults import WORKER, ack, backend, committed, default_store, entry, fetch, stored, the_job
 
+__all__ = ["default_store"]
 Status = compat.TaskResultStatus
-pytestmark = pytest.mark.django_db
-committed = pytest.mark.django_db(transaction=True)
-WORKER = UUID("11111111-1111-1111-1111-111111111111")
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
 
 
 @contextmanager
@@ -57,24 +50,6 @@ def receiving(signal: Signal, raises: Exception | None = None) -> Iterator[list[
         signal.disconnect(receiver)
 
 
-def backend() -> PostgresBackend:
-    found = compat.task_backends["default"]
-    assert isinstance(found, PostgresBackend)
-    return found
-
-
-def fetch(queue: str = "default") -> ClaimedJob:
-    with backend().engine.open_worker() as engine:
-        engine.register([WorkerInfo(id=WORKER, name="w", hostname="h", pid=1, queues={queue: None}, concurrency=1)])
-        [claimed] = engine.fetch(queue, 1, WORKER)
-    return claimed
-
-
-def ack(claimed: ClaimedJob, state: JobState, **outcome: Any) -> None:
-    with backend().engine.open_worker() as engine:
-        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)])
-
-
 def an_error(message: str, attempt: int) -> str:
     try:
         raise ValueError(message)
@@ -86,11 +61,11 @@ class TestEnqueue:
     def test_it_stores_a_job_and_returns_its_result(self) -> None:
         result = tasks.add.enqueue(1, b=2)
 
-        job = Job.objects.get()
+        job = the_job()
         assert (job.task, job.args, job.kwargs) == ("tests.app.tasks.add", [1], {"b": 2})
         assert (job.queue, job.priority, job.max_attempts, job.state) == ("default", 0, 20, "available")
         assert type(result) is TaskResult
-        assert (result.id, result.status, result.backend) == (str(job.pk), Status.READY, "default")
+        assert (result.id, result.status, result.backend) == (str(job.id), Status.READY, "default")
         assert (result.args, result.kwargs, result.task) == ([1], {"b": 2}, tasks.add)
         assert (result.errors, result.worker_ids, result.attempts, result.is_finished) == ([], [], 0, False)
         assert result.enqueued_at == job.inserted_at
@@ -105,43 +80,41 @@ class TestEnqueue:
 
         tasks.send_mail.using(run_after=when, priority=-3).enqueue("a@example.org")
 
-        job = Job.objects.get()
+        job = the_job()
         assert (job.queue, job.priority, job.max_attempts) == ("mail", -3, 5)
         assert (job.state, job.scheduled_at) == ("scheduled", when)
 
     def test_a_timedelta_counts_from_the_insert_by_the_clock_of_the_database(self) -> None:
         result = tasks.add.using(run_after=timedelta(hours=2)).enqueue(1)
 
-        job = Job.objects.get()
+        job = the_job()
         assert job.scheduled_at - job.inserted_at == timedelta(hours=2)
         assert result.job.state is JobState.SCHEDULED
         assert result.status == Status.READY
 
     def test_the_default_of_max_attempts_comes_from_the_options(self) -> None:
-        options = {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"max_attempts": 3}}
-
-        with override_settings(TASKS={"default": options}):
+        with override_settings(TASKS=entry(OPTIONS={"max_attempts": 3})):
             tasks.add.enqueue(1)
 
-        assert Job.objects.get().max_attempts == 3
+        assert the_job().max_attempts == 3
 
     @pytest.mark.parametrize("argument", [datetime(2026, 1, 1, tzinfo=UTC), {1: 2}, "\0", float("nan"), object()])
     def test_arguments_that_cannot_be_stored_store_nothing(self, argument: Any) -> None:
         with pytest.raises(InvalidArguments, match=r"args\[0\]"):
             tasks.noop.enqueue(argument)
 
-        assert not Job.objects.exists()
+        assert stored() == []
 
     def test_arguments_above_the_limit_store_nothing(self) -> None:
         with pytest.raises(JobTooLarge, match="262,144"):
             tasks.noop.enqueue("x" * 262_144)
 
-        assert not Job.objects.exists()
+        assert stored() == []
 
     def test_a_parameter_may_be_called_self(self) -> None:
         tasks.noop.enqueue(self=1)
 
-        assert Job.objects.get().kwargs == {"self": 1}
+        assert the_job().kwargs == {"self": 1}
 
     def test_the_arguments_of_the_result_are_those_of_the_job_and_nobody_elses(self) -> None:
         values = [(1, 2)]
@@ -165,71 +138,9 @@ class TestEnqueue:
 
     def test_an_invalid_task_is_refused_again_at_enqueue(self) -> None:
         stale = tasks.add.using(queue_name="other")
-        settings = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "QUEUES": ["default"]}}
 
-        with override_settings(TASKS=settings), pytest.raises(compat.InvalidTask, match="'other'"):
+        with override_settings(TASKS=entry(QUEUES=["default"])), pytest.raises(compat.InvalidTask, match="'other'"):
             stale.enqueue(1)
-
-    def test_a_database_error_is_not_swallowed(self) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE djqueue_job RENAME TO elsewhere")
-
-        with pytest.raises(Exception, match="djqueue_job"):
-            tasks.add.enqueue(1)
-
-
-class TestTransactions:
-    @committed
-    def test_a_rollback_takes_the_job_with_it(self) -> None:
-        def fail() -> None:
-            with transaction.atomic():
-                tasks.add.enqueue(1)
-                tasks.add.enqueue_many([([1], {})])
-                assert Job.objects.count() == 2
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            fail()
-
-        assert not Job.objects.exists()
-
-    @committed
-    def test_a_rolled_back_savepoint_takes_only_its_jobs_with_it(self) -> None:
-        with transaction.atomic():
-            tasks.add.enqueue(1)
-            with suppress(ZeroDivisionError), transaction.atomic():
-                tasks.add.enqueue(2)
-                raise ZeroDivisionError
-            tasks.add.enqueue(3)
-
-        assert [job.args for job in Job.objects.order_by("id")] == [[1], [3]]
-
-    @committed
-    def test_nobody_else_sees_the_job_before_the_commit(self) -> None:
-        with transaction.atomic(), backend().engine.open_worker() as engine:
-            tasks.add.enqueue(1)
-
-            assert engine.fetch("default", 1, uuid4()) == []
-
-    def test_sleepers_are_woken_once_per_transaction(self, django_capture_on_commit_callbacks: Any) -> None:
-        with django_capture_on_commit_callbacks() as callbacks:
-            for queue in ("a", "b", "a"):
-                tasks.add.using(queue_name=queue).enqueue(1)
-            tasks.add.enqueue_many(([i], {}) for i in range(25))
-
-        [wake] = callbacks
-        assert wake.queues == {"a", "b", "default"}
-
-    def test_a_job_for_later_asks_the_database_for_nothing_at_the_commit(
-        self, django_capture_on_commit_callbacks: Any, django_assert_num_queries: Any
-    ) -> None:
-        with django_capture_on_commit_callbacks() as callbacks:
-            tasks.add.using(run_after=timedelta(hours=1)).enqueue(1)
-
-        # Whether it is due soon is only known when the transaction ends.
-        with django_assert_num_queries(0):
-            for callback in callbacks:
-                callback()
 
 
 class TestSignals:
@@ -238,13 +149,13 @@ class TestSignals:
             result = tasks.add.enqueue(1)
 
         [sent] = seen
-        assert (sent["sender"], sent["task_result"]) == (PostgresBackend, result)
+        assert (sent["sender"], sent["task_result"]) == (type(backend()), result)
 
     def test_a_receiver_that_raises_changes_nothing(self) -> None:
         with receiving(compat.task_enqueued, raises=ValueError("receiver")):
             result = tasks.add.enqueue(1)
 
-        assert Job.objects.get().pk == int(result.id)
+        assert the_job().id == int(result.id)
 
     def test_the_framework_logs_what_was_enqueued(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, compat.task_logger.name):
@@ -271,9 +182,9 @@ class TestEnqueueMany:
     def test_it_stores_every_item_in_order(self, count: int) -> None:
         bulk = tasks.add.enqueue_many((([i], {"b": i}) for i in range(count)), batch_size=10)
 
-        jobs = list(Job.objects.order_by("id"))
+        jobs = stored()
         assert (bulk.count, len(bulk.ids), bulk.duplicates) == (count, count, 0)
-        assert list(bulk.ids) == [str(job.pk) for job in jobs]
+        assert list(bulk.ids) == [str(job.id) for job in jobs]
         assert [(job.args, job.kwargs) for job in jobs] == [([i], {"b": i}) for i in range(count)]
 
     def test_the_ids_are_a_sequence_of_strings(self) -> None:
@@ -294,7 +205,7 @@ class TestEnqueueMany:
         with pytest.raises(InvalidArguments, match=f"^Item {place}: "):
             tasks.add.enqueue_many(items, batch_size=5)
 
-        assert not Job.objects.exists()
+        assert stored() == []
 
     @committed
     def test_a_generator_that_raises_leaves_nothing(self) -> None:
@@ -305,17 +216,7 @@ class TestEnqueueMany:
         with pytest.raises(ZeroDivisionError):
             tasks.add.enqueue_many(items(), batch_size=3)
 
-        assert not Job.objects.exists()
-
-    @committed
-    def test_a_generator_may_use_the_same_connection(self) -> None:
-        def items() -> Iterator[Any]:
-            for i in range(7):
-                yield [Job.objects.count()], {"b": i}
-
-        tasks.add.enqueue_many(items(), batch_size=3)
-
-        assert [job.args[0] for job in Job.objects.order_by("id")] == [0, 0, 0, 3, 3, 3, 6]
+        assert stored() == []
 
     def test_more_items_than_parameters_of_the_protocol_are_no_problem(self) -> None:
         assert tasks.add.enqueue_many((([i], {}) for i in range(70_000)), batch_size=70_000).count == 70_000
@@ -425,35 +326,25 @@ class TestGetResult:
             tasks.noop.get_result(result.id)
 
     def test_a_job_of_an_unknown_task_says_so(self) -> None:
-        result = tasks.add.enqueue(1)
-        Job.objects.update(task="gone.tasks.hello")
+        new = backend().new_job(tasks.add, [1], {})
+        [job] = backend().engine.insert([new._replace(task="gone.tasks.hello")])
 
         with pytest.raises(UnknownTaskResult, match=r"gone\.tasks\.hello") as caught:
-            backend().get_result(result.id)
+            backend().get_result(str(job.id))
         assert isinstance(caught.value, UnknownTask)
         assert isinstance(caught.value, compat.TaskResultDoesNotExist)
         with pytest.raises(compat.TaskResultMismatch):
-            tasks.add.get_result(result.id)
+            tasks.add.get_result(str(job.id))
 
     def test_the_task_of_a_result_has_the_settings_of_the_row(self) -> None:
         when = datetime(2040, 1, 1, tzinfo=UTC)
         result = tasks.add.using(queue_name="mail", priority=7, run_after=when).enqueue(1)
-        settings = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "QUEUES": ["default"]}}
 
-        with override_settings(TASKS=settings):
+        with override_settings(TASKS=entry(QUEUES=["default"])):
             task = backend().get_result(result.id).task
 
         assert (task.queue_name, task.priority, task.run_after, task.func) == ("mail", 7, when, tasks.add.func)
         assert registry.find("tests.app.tasks.add") is tasks.add
-
-    def test_errors_edited_by_hand_do_not_keep_a_result_from_being_read(self) -> None:
-        result = tasks.add.enqueue(1)
-        Job.objects.update(errors=[{}, {"exception": "no.such.Error", "message": "m"}], attempt=2)
-
-        result.refresh()
-
-        assert [error.exception_class_path for error in result.errors] == ["builtins.Exception", "no.such.Error"]
-        assert result.attempts == 2
 
 
 class TestAsync:
@@ -474,7 +365,7 @@ class TestAsync:
 
         async_to_sync(run)()
 
-        assert Job.objects.count() == 2
+        assert len(stored()) == 2
 
 
 class TestClaimedResult:
@@ -502,12 +393,6 @@ class TestContract:
         assert backend().supports_priority
         assert issubclass(backend().task_class, compat.Task)
 
-    def test_a_backend_opens_no_connection_and_parses_nothing_before_it_must(self) -> None:
-        made = PostgresBackend("other", {"OPTIONS": {"database": "nowhere"}})
-
-        assert made.engine.alias == "nowhere"
-        assert made.queues == {"default"}
-
     @pytest.mark.parametrize("func", [tasks.add.func, tasks.add_async.func])
     def test_sync_and_async_functions_are_valid(self, func: Any) -> None:
         backend().validate_task(tasks.add.using())
@@ -521,51 +406,8 @@ class TestContract:
     def test_priorities_from_minus_to_plus_a_hundred_are_stored(self, priority: Any) -> None:
         tasks.add.using(priority=priority).enqueue(1)
 
-        assert Job.objects.get().priority == priority
+        assert the_job().priority == priority
 
     @override_settings(USE_TZ=False)
     def test_a_naive_run_after_is_allowed_without_time_zones(self) -> None:
         tasks.add.using(run_after=datetime(2040, 1, 1)).enqueue(1)
-
-
-class TestDurability:
-    @pytest.mark.parametrize(
-        ("options", "relaxed"),
-        [
-            ({}, False),
-            ({"durability": "relaxed"}, True),
-            ({"durability": "relaxed", "queues": {"default": {"durability": "durable"}}}, False),
-            ({"queues": {"default": {"durability": "relaxed"}}}, True),
-            ({"queues": {"other": {"durability": "relaxed"}}}, False),
-        ],
-    )
-    @committed
-    def test_the_queue_goes_before_the_backend(self, options: dict[str, Any], relaxed: bool) -> None:
-        entry = {"BACKEND": "djqueue.backends.PostgresBackend", "QUEUES": [], "OPTIONS": options}
-        with override_settings(TASKS={"default": entry}), CaptureQueriesContext(connection) as queries:
-            tasks.add.enqueue(1)
-
-        assert ("synchronous_commit" in queries.captured_queries[0]["sql"]) is relaxed
-
-    @committed
-    def test_the_task_goes_before_both(self) -> None:
-        with CaptureQueriesContext(connection) as queries:
-            tasks.add.using(durability="relaxed").enqueue(1)
-
-        assert "synchronous_commit" in queries.captured_queries[0]["sql"]
-
-    def test_another_word_is_refused(self) -> None:
-        with pytest.raises(compat.InvalidTask, match="'durable' or 'relaxed', not 'sloppy'"):
-            tasks.add.using(durability="sloppy")
-
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"durability": "no"},
-            {"queues": {"a": {"durability": "no"}}},
-            {"queues": {"a": {"delivery": "exactly_once"}}},
-        ],
-    )
-    def test_and_so_it_is_in_the_options(self, options: dict[str, Any]) -> None:
-        with pytest.raises(InvalidOptions, match="takes '"):
-            conf.parse(options)

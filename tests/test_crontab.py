@@ -1,4 +1,4 @@
-"""The crontab for people, in a transaction of the test's."""
+"""The crontab for people, on every kind of store."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from django.db import transaction
 
 from djqueue import InvalidCron, UnknownCron, crontab
 from djqueue.cron import CronDefinition
-from djqueue.engines.postgres import PostgresEngine
-from djqueue.models import CronEntry, Job
 from tests.crontab import tasks
+from tests.defaults import backend, default_store, live, the_job
 
-pytestmark = pytest.mark.django_db
+__all__ = ["default_store"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
 TASK = tasks.plain.module_path
 
 
 def from_code(name: str = "of-code") -> None:
     definition = CronDefinition(task=TASK, expression="0 3 * * *", args=(1,))
-    PostgresEngine("default").cron.add(name, definition, code=definition)
+    backend().engine.cron.add(name, definition, code=definition)
 
 
 def test_an_entry_is_added_with_the_projects_time_zone(settings) -> None:
@@ -32,14 +32,15 @@ def test_an_entry_is_added_with_the_projects_time_zone(settings) -> None:
     assert [found.name for found in crontab.entries()] == ["nightly"]
 
 
+@pytest.mark.parametrize("default_store", ["postgres"], indirect=True)
 def test_what_is_written_joins_the_callers_transaction() -> None:
     with transaction.atomic():
         crontab.add("nightly", TASK, "0 3 * * *", args=[1])
         crontab.run_now("nightly")
         transaction.set_rollback(True)
 
-    assert not CronEntry.objects.exists()
-    assert not Job.objects.exists()
+    assert crontab.entries() == []
+    assert live() == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_what_cannot_work_is_refused(task: str, expression: str, values: dict) -
     with pytest.raises(InvalidCron):
         crontab.add("x", task, expression, **values)
 
-    assert not CronEntry.objects.exists()
+    assert crontab.entries() == []
 
 
 def test_a_taken_name_is_refused() -> None:
@@ -93,10 +94,11 @@ def test_running_now_takes_no_planned_times_place() -> None:
 
     ticked = crontab.run_now("nightly", by="anna")
 
-    job = Job.objects.get(pk=ticked.job_id)
+    job = the_job()
+    assert job.id == ticked.job_id
     assert (job.task, job.args, job.queue) == (TASK, [1], "reports")
     [tick] = crontab.history("nightly")
-    assert (tick.nominal_at, tick.by, tick.job_id) == (None, "anna", job.pk)
+    assert (tick.nominal_at, tick.by, tick.job_id) == (None, "anna", job.id)
     assert (crontab.get("nightly").runs, crontab.get("nightly").last_nominal_at) == (0, None)
 
 
@@ -109,7 +111,10 @@ def test_what_the_code_has_is_not_removed_but_set_back() -> None:
     assert crontab.get("of-code").drift == ["expression"]
     assert crontab.reset("of-code").drift == []
 
-    CronEntry.objects.update(disabled_at=datetime.now(UTC))
+    entry = crontab.get("of-code")
+    assert backend().engine.cron.change(
+        entry, entry.definition, code=entry.code, is_paused=False, is_disabled=True, now=datetime.now(UTC)
+    )
     crontab.remove("of-code")
     with pytest.raises(UnknownCron):
         crontab.get("of-code")

@@ -28,7 +28,7 @@ from django.db import connection
 import djqueue
 from djqueue import compat
 from djqueue.runtime import supervisor, worker
-from tests import processes, readme
+from tests import processes, readme, stores
 from tests.ledger.tasks import noop
 
 FOREIGN_FLAGS = {
@@ -37,13 +37,13 @@ FOREIGN_FLAGS = {
 """Of run.py, pip, docker and Django's own commands."""
 
 
-@pytest.mark.parametrize("name", ["task options", "options", "runworker", "exceptions"])
+@pytest.mark.parametrize("name", list(readme.tables()))
 def test_the_tables_say_what_the_source_says(name: str) -> None:
     assert readme.written_tables()[name] == readme.tables()[name], "Write them anew: python -m tests.readme"
 
 
 def test_every_option_is_documented() -> None:
-    for cls in ("Options", "QueueOptions"):
+    for cls in ("Options", "PostgresOptions", "RedisOptions", "QueueOptions"):
         for name, said in readme.documented_fields("conf", cls).items():
             assert said, f"{cls}.{name} has no docstring"
             assert name in readme.text()
@@ -70,6 +70,10 @@ def test_every_command_exists() -> None:
 
     assert named <= {*get_commands(), "runserver", "startapp"}
     assert {name for name, app in get_commands().items() if app == "djqueue"} <= named
+
+
+def test_a_command_stands_in_a_block_of_its_own() -> None:
+    assert not re.findall(r"^(?:python |manage\.py |[\w.]+\(\().*", readme.prose(), flags=re.MULTILINE)
 
 
 def test_every_public_exception_is_named_and_every_named_exception_exists() -> None:
@@ -257,6 +261,28 @@ def test_the_tutorial_works_by_the_letter(project: Project) -> None:
     assert "job 200\nfinishedjob 200\nqueue 200\nworker 200\nTrue\n" in pages
 
 
+def test_the_settings_for_redis_work_by_the_letter_in_a_project_on_sqlite(project: Project) -> None:
+    address = "redis://127.0.0.1:6379/0"
+    [settings] = re.findall(r"<!-- redis: mysite/settings.py -->\n```python\n(.*?)```", readme.text(), re.DOTALL)
+    assert address in settings
+    stores.empty(stores.valkey())
+    project.run("django-admin startproject mysite")
+    project.directory /= "mysite"
+    project.run("python manage.py startapp shop")
+    project.put("mysite/settings.py", settings.replace(address, stores.valkey()), append=True)
+    project.put("mysite/settings.py", "INSTALLED_APPS += ['shop']\n", append=True)
+    project.put("shop/tasks.py", "from djqueue import task\n\n\n@task\ndef double(number):\n    return 2 * number\n")
+
+    assert "no issues" in project.run("python manage.py check")
+    project.run("python manage.py shell", stdin="from shop.tasks import double\ndouble.enqueue(21)\n")
+    project.run("python manage.py runworker --drain")
+
+    out = project.run(
+        "python manage.py shell", stdin="from shop.tasks import double\nprint(double.get_result('1').return_value)\n"
+    )
+    assert "42" in out
+
+
 class _started:
     """A command that runs beside, ended by Ctrl-C as the tutorial says; exit code 0 is part of the promise."""
 
@@ -301,7 +327,8 @@ def _events(source: str) -> list[str]:
 
 
 def _check_ids() -> set[str]:
-    return set(re.findall(r'id="(djqueue\.[EW]\d{3})"', (readme.ROOT / "djqueue" / "checks.py").read_text()))
+    sources = [path.read_text() for path in (readme.ROOT / "djqueue").rglob("*.py")]
+    return {found for source in sources for found in re.findall(r'id="(djqueue\.[EW]\d{3})"', source)}
 
 
 def _is_exception(value: object) -> bool:

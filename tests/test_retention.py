@@ -43,7 +43,7 @@ def test_what_is_no_duration_is_refused_with_a_sentence(value: object) -> None:
 
 
 def test_a_state_that_is_not_named_keeps_its_default() -> None:
-    options = conf.parse({"retention": {"completed": None}})
+    options = conf.parse({"retention": {"completed": None}}, conf.Options)
 
     assert options.prune_rules() == [
         PruneRule(JobState.COMPLETED),
@@ -53,11 +53,11 @@ def test_a_state_that_is_not_named_keeps_its_default() -> None:
 
 
 def test_one_value_is_for_all_states() -> None:
-    assert set(conf.parse({"retention": "3 days"}).retention.values()) == {Keep(timedelta(days=3))}
+    assert set(conf.parse({"retention": "3 days"}, conf.Options).retention.values()) == {Keep(timedelta(days=3))}
 
 
 def test_none_keeps_all_for_ever() -> None:
-    assert set(conf.parse({"retention": None}).retention.values()) == {Keep()}
+    assert set(conf.parse({"retention": None}, conf.Options).retention.values()) == {Keep()}
 
 
 def test_queues_and_tasks_say_what_differs() -> None:
@@ -65,7 +65,8 @@ def test_queues_and_tasks_say_what_differs() -> None:
         {
             "queues": {"mail": {"concurrency": 3, "retention": {"completed": {"age": "1 hour", "count": 100}}}},
             "tasks": {"shop.tasks.pay": {"retention": {"completed": None}}},
-        }
+        },
+        conf.Options,
     )
 
     assert options.prune_rules()[3:] == [
@@ -91,4 +92,4 @@ def test_queues_and_tasks_say_what_differs() -> None:
 )
 def test_a_mistake_is_told_in_a_sentence(options: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidOptions, match=words):
-        conf.parse(options)
+        conf.parse(options, conf.Options)

@@ -20,7 +20,8 @@ from djqueue.models import FinishedJob, Job
 from djqueue.states import JobState
 from djqueue.unique import key_of
 from tests.app import tasks
-from tests.test_backends import Status, ack, fetch, receiving
+from tests.defaults import ack, fetch
+from tests.test_backends import Status, receiving
 
 MINUTE = timedelta(minutes=1)
 

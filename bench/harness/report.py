@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
-from typing import Any
 
 from bench.harness.figures import number
 from bench.harness.results import Cell, Results
 from bench.harness.scenarios import SCENARIOS, Scenario
+from djqueue.benchmark.plot import Bar, Panel, draw
 
 OURS = "djqueue"
 
@@ -36,6 +35,12 @@ def markdown(results: Results) -> str:
         ]
     parts += ["### Times faster than each peer", _ratios(results, scenarios)]
     parts += ["### CPU seconds per 1,000 jobs: client + server", _table(results, scenarios, lambda cell, _: _cpu(cell))]
+    for title, rows in (
+        ("A backlog: jobs run/s · added one by one/s · MiB that it takes · MiB of the worker", _backlog(results)),
+        ("A snapshot held open: jobs/s · in the last tenth · of the last tenth without", _snapshot(results)),
+    ):
+        if rows:
+            parts += [f"### {title}", _rows([["peer", *title.partition(": ")[2].split(" · ")], *rows])]
     on_postgres = [name for name, peer in results.peers.items() if peer.get("server") == "postgres"]
     parts += [
         "### Written on PostgreSQL per job: WAL bytes · commits · dead tuples left",
@@ -111,6 +116,33 @@ def _written(cell: Cell) -> str:
     return " · ".join(number(figure.median) if figure else "?" for figure in figures) if any(figures) else ""
 
 
+def _p99(cell: Cell | None) -> str:
+    figure = cell.figure("p99") if cell else None
+    return number(figure.median) if figure else "?"
+
+
+def _backlog(results: Results) -> list[list[str]]:
+    rows = []
+    for name in results.names():
+        if (cell := results.cells().get((name, "backlog"))) and cell.good:
+            run, added = cell.figure(), cell.figure("added")
+            sizes = [cell.figure(key) for key in ("backlog_bytes", "worker_bytes")]
+            rows.append([name, str(run), str(added), *(number(each.median / 2**20) if each else "?" for each in sizes)])
+    return rows
+
+
+def _snapshot(results: Results) -> list[list[str]]:
+    cells, rows = results.cells(), []
+    for name in results.names():
+        if (cell := cells.get((name, "snapshot"))) and cell.good:
+            last, without = cell.figure("last_tenth"), None
+            if free := cells.get((name, "drain_c10")):
+                without = free.figure("last_tenth")
+            share = f"{100 * last.median / without.median:.0f} %" if last and without else "?"
+            rows.append([name, str(cell.figure()), str(last or "?"), share])
+    return rows
+
+
 def _ratios(results: Results, scenarios: list[Scenario]) -> str:
     cells = results.cells()
     rows = [[f"{OURS} against", *(scenario.name for scenario in scenarios)]]
@@ -143,57 +175,38 @@ def _peers(results: Results) -> str:
 
 # ------------------------------------------------------------------------------------------------------- plot
 
-WIDTH, LEFT, BAR, GAP, TITLE = 860, 150, 16, 5, 34
 COLOURS = {"durable": "#2f6f4f", "everysec": "#b07d2b", "none": "#9a9a9a"}
+LEGEND = {
+    "durable": COLOURS["durable"],
+    "up to 1 s may be lost": COLOURS["everysec"],
+    "no persistence": COLOURS["none"],
+}
 
 
 def svg(results: Results) -> str:
     """Draw a bar with its range for each peer, a panel for each scenario; colours stand for the durability."""
     cells = results.cells()
-    panels, top = [], 46
+    panels = []
     for name, scenario in SCENARIOS.items():
         bars = []
         for peer in results.names():
             cell = cells.get((peer, name))
             figure = cell.figure() if cell else None
             if figure is not None:
-                bars.append((peer, figure, results.peers[peer]["durability"]))
-        if not bars:
-            continue
-        bars.sort(key=lambda bar: bar[1].median, reverse=scenario.higher_is_better)
-        panels.append(_panel(scenario, bars, top))
-        top += TITLE + len(bars) * (BAR + GAP) + 12
-    legend = "".join(
-        f'<rect x="{LEFT + 170 * i}" y="16" width="12" height="12" fill="{colour}"/>'
-        f'<text x="{LEFT + 18 + 170 * i}" y="26">{text}</text>'
-        for i, (colour, text) in enumerate(
-            zip(COLOURS.values(), ("durable", "up to 1 s may be lost", "no persistence"), strict=True)
-        )
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}"'
-        ' font-family="system-ui, sans-serif" font-size="12" fill="#222" role="img">'
-        f"<title>djqueue and its peers, {escape(results.about['machine'])}, {escape(results.about['commit'])}</title>"
-        f'<rect width="{WIDTH}" height="{top}" fill="#fff"/>{legend}{"".join(panels)}</svg>\n'
-    )
-
-
-def _panel(scenario: Scenario, bars: list[tuple[str, Any, str]], top: int) -> str:
-    largest = max(figure.high for _, figure, _ in bars)
-    scale = (WIDTH - LEFT - 190) / (largest or 1)
-    direction = "more is better" if scenario.higher_is_better else "p50, less is better"
-    drawn = [
-        f'<text x="12" y="{top + 18}" font-weight="600">{escape(scenario.title)} ({scenario.unit}; {direction})</text>'
-    ]
-    for index, (peer, figure, durability) in enumerate(bars):
-        y = top + TITLE - 6 + index * (BAR + GAP)
-        middle, width = y + BAR / 2, max(1.0, figure.median * scale)
-        weight = "700" if peer.startswith(OURS) else "400"
-        low, high = LEFT + figure.low * scale, LEFT + figure.high * scale
-        drawn.append(
-            f'<text x="{LEFT - 8}" y="{y + 12}" text-anchor="end" font-weight="{weight}">{escape(peer)}</text>'
-            f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{COLOURS.get(durability, "#888")}"/>'
-            f'<path d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8" stroke="#222" fill="none"/>'
-            f'<text x="{max(LEFT + width, high) + 6:.1f}" y="{y + 12}">{escape(str(figure))}</text>'
-        )
-    return "".join(drawn)
+                bars.append(
+                    Bar(
+                        label=peer,
+                        value=figure.median,
+                        text=str(figure) if scenario.higher_is_better else f"{figure} · p99 {_p99(cell)}",
+                        colour=COLOURS[results.peers[peer]["durability"]],
+                        low=figure.low,
+                        high=figure.high,
+                        is_bold=peer.startswith(OURS),
+                    )
+                )
+        if bars:
+            bars.sort(key=lambda bar: bar.value, reverse=scenario.higher_is_better)
+            direction = "more is better" if scenario.higher_is_better else "p50, less is better"
+            panels.append(Panel(f"{scenario.title} ({scenario.unit}; {direction})", bars))
+    about = results.about
+    return draw(f"djqueue and its peers, {about['machine']}, {about['commit']}", panels, LEGEND)

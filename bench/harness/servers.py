@@ -112,6 +112,19 @@ class Postgres:
             connection.execute("VACUUM ANALYZE")
         self.admin.execute("CHECKPOINT")
 
+    def size(self) -> int:
+        """How many bytes the database takes."""
+        return self.count("SELECT pg_database_size(current_database())")
+
+    @contextmanager
+    def snapshot_held(self) -> Iterator[None]:
+        """Be the session that forgot to end its transaction, for the length of a block."""
+        with psycopg.connect(self.address(self.database)) as reader:
+            reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            reader.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            reader.execute("SELECT count(*) FROM pg_class")
+            yield
+
     def dead_tuples(self) -> int:
         return self.count("SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables")
 
@@ -187,6 +200,7 @@ class Redis:
 
     def fresh(self) -> None:
         self.command("FLUSHALL")
+        self.command("CONFIG", "SET", "notify-keyspace-events", "")  # a peer switches it on, and all would pay for it
 
     def settle(self) -> None:
         """Shorten the log of what was flushed, so that this is not done in the middle of a measurement."""
@@ -206,6 +220,11 @@ class Redis:
 
     def meter(self) -> Meter:
         return Meter(processes.tree_cpu(self.process.pid))
+
+    def size(self) -> int:
+        """How many bytes of memory the data take."""
+        lines = dict(line.split(":", 1) for line in self.command("INFO", "memory").splitlines() if ":" in line)
+        return int(lines["used_memory"])
 
     def describe(self) -> str:
         info = dict(line.split(":", 1) for line in self.command("INFO", "server").splitlines() if ":" in line)
@@ -258,6 +277,10 @@ class Bunqueue:
 
     def meter(self) -> Meter:
         return Meter(None if self.process is None else processes.tree_cpu(self.process.pid))
+
+    def size(self) -> int:
+        """How many bytes of memory the server has."""
+        return 0 if self.process is None else processes.memory_of(self.process.pid)
 
     def close(self) -> None:
         self.process = None

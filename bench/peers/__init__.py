@@ -6,12 +6,12 @@ counted in the same way everywhere:
 
     setup     make the tables
     fill      put a backlog of jobs into the queue
-    add       add jobs one by one, from 10 clients, or by the thousand, and time that
+    add       add jobs one by one or by the hundred or thousand, from one client or 10, and time that
     work      run a worker until SIGTERM
     produce   send jobs at a fixed rate, each at its scheduled moment, whatever became of those before
     delay     store jobs that fall due at fixed moments
 
-The jobs are ``noop``, ``io`` (wait 10 ms), ``late`` (note how late it began), ``flaky`` (fail at the first two attempts)
-and ``warm`` (uncounted). Each carries its number and, for ``late``, the moment it was meant to begin. A job marks its
-number in memory; every process writes its marks into the directory BENCH_TALLY, where the harness adds them up.
+The jobs are ``noop``, ``io`` (wait 10 ms), ``cpu`` (1,000 times sin and cos), ``late`` (note how late it began), ``flaky`` (fail at
+the first two attempts) and ``warm`` (uncounted). Each carries its number and, for ``late``, the moment it was meant to begin. A job
+marks its number in memory; every process writes its marks into the directory BENCH_TALLY, where the harness adds them up.
 """

@@ -11,6 +11,9 @@ from typing import Any
 import protocol
 from bullmq import Queue, Worker
 
+# redis-py 8 hangs up after 5 s without an answer, and a worker of BullMQ waits longer for what is due later.
+CONNECTION = f"{os.environ['REDIS_URL']}?socket_timeout=60"
+
 
 class BullMQ(protocol.Driver):
     is_async = True
@@ -19,7 +22,7 @@ class BullMQ(protocol.Driver):
         pass
 
     async def open(self) -> None:
-        self.queue = Queue("bench", {"connection": os.environ["REDIS_URL"]})
+        self.queue = Queue("bench", {"connection": CONNECTION})
 
     async def close(self) -> None:
         await self.queue.close()
@@ -47,9 +50,7 @@ class BullMQ(protocol.Driver):
         async def process(job: Any, token: str) -> None:
             await protocol.arun(job.name, job.data["i"], job.data["due"])
 
-        worker = Worker(
-            "bench", process, {"connection": os.environ["REDIS_URL"], "concurrency": options["concurrency"]}
-        )
+        worker = Worker("bench", process, {"connection": CONNECTION, "concurrency": options["concurrency"]})
         await asked.wait()
         await worker.close(force=True)
 

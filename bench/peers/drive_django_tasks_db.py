@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import django
 import protocol
-from django.conf import settings
+from django_project import configure
 
 # The worker imports the tasks from here; as __main__ the module would be another one.
 sys.modules["drive_django_tasks_db"] = sys.modules[__name__]
-url = urlsplit(os.environ["DATABASE_URL"])
-settings.configure(
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": url.path.lstrip("/"),
-            "USER": unquote(url.username or ""),
-            "PASSWORD": unquote(url.password or ""),
-            "HOST": url.hostname,
-            "PORT": url.port,
-            "CONN_MAX_AGE": None,
-        }
-    },
-    INSTALLED_APPS=["django_tasks_db"],
-    TASKS={"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}},
-    USE_TZ=True,
-    DEBUG=False,
-)
-django.setup()
+configure("django_tasks_db", {"BACKEND": "django_tasks_db.DatabaseBackend"})
 
 from django.core.management import call_command  # noqa: E402
 from django.db import connections, transaction  # noqa: E402

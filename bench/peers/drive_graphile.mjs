@@ -3,12 +3,11 @@
 
 import { Logger, makeWorkerUtils, run as runWorker, runMigrations } from "graphile-worker";
 
-import { CLIENTS, main, run } from "./protocol.mjs";
+import { CLIENTS, KINDS, main, run } from "./protocol.mjs";
 
 const connectionString = process.env.DATABASE_URL;
 const logger = new Logger(() => (level, message) => level === "error" && console.error(message));
 const isBatched = process.env.BENCH_VARIANT === "batch";
-const kinds = ["noop", "io", "late", "flaky", "warm"];
 const specOf = (kind) => (kind === "flaky" ? { maxAttempts: 3 } : {});
 
 let utils;
@@ -33,7 +32,7 @@ await main({
       },
       noHandleSignals: true,
       parsedCronItems: [],
-      taskList: Object.fromEntries(kinds.map((kind) => [kind, handle(kind)])),
+      taskList: Object.fromEntries(KINDS.map((kind) => [kind, handle(kind)])),
     });
     return () => runner.stop();
   },

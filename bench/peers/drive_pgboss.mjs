@@ -2,9 +2,8 @@
 
 import { PgBoss } from "pg-boss";
 
-import { CLIENTS, main, run } from "./protocol.mjs";
+import { CLIENTS, KINDS, main, run } from "./protocol.mjs";
 
-const kinds = ["noop", "io", "late", "flaky", "warm"];
 const queueOf = (kind) => `bench-${kind}`;
 
 let boss;
@@ -18,7 +17,7 @@ async function start(options) {
 await main({
   async setup() {
     await start({ supervise: false });
-    for (const kind of kinds) await boss.createQueue(queueOf(kind), { retryLimit: 2, retryDelay: 0, notify: true });
+    for (const kind of KINDS) await boss.createQueue(queueOf(kind), { retryLimit: 2, retryDelay: 0, notify: true });
     await boss.stop({ graceful: false });
   },
   open: () => start({ supervise: false }),

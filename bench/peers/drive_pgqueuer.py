@@ -15,8 +15,6 @@ import asyncpg
 import protocol
 from pgqueuer import AsyncpgDriver, AsyncpgPoolDriver, Job, PgQueuer, Queries, RetryRequested
 
-KINDS = ("noop", "io", "late", "flaky", "warm")
-
 
 def payload(number: int, due: float) -> bytes:
     return json.dumps([number, due]).encode()
@@ -63,7 +61,7 @@ class PgQueuerDriver(protocol.Driver):
                 except protocol.Again as problem:
                     raise RetryRequested(delay=timedelta(0)) from problem
 
-        for kind in KINDS:
+        for kind in protocol.KINDS:
             register(kind)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, queue.shutdown.set)
         concurrency = options["concurrency"]

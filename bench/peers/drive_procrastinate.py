@@ -25,7 +25,7 @@ def register(kind: str) -> Any:
     return handle
 
 
-TASKS = {kind: register(kind) for kind in ("noop", "io", "late", "flaky", "warm")}
+TASKS = {kind: register(kind) for kind in protocol.KINDS}
 
 
 class Procrastinate(protocol.Driver):

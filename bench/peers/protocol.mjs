@@ -5,7 +5,9 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 export const CLIENTS = 10;
+export const KINDS = ["noop", "io", "cpu", "late", "flaky", "warm"];
 const IO_MILLISECONDS = 10;
+const CPU_STEPS = 1000;
 const WARM_UPS = 20;
 const INTERVAL = 25;
 
@@ -27,20 +29,27 @@ function write(name, content) {
   renameSync(`${path}.new`, path);
 }
 
+let written = "", dumped = "", dumpedAt = 0;
+
+/** Write the marks out: the long part when nothing has changed since the last look, now and then, and at the end. */
+function report(isLast) {
+  const state = `${distinct} ${changes} ${warm}`, isQuiet = state === written;
+  if (!isQuiet) {
+    write(`${process.pid}.tally`, Buffer.from(new Float64Array([distinct, first, cpu, warm]).buffer));
+    written = state;
+  }
+  if (state !== dumped && (isLast || isQuiet || performance.now() - dumpedAt > 1000)) {
+    write(`${process.pid}.late`, Buffer.from(new Float64Array(late).buffer));
+    write(`${process.pid}.seen`, seen);
+    dumped = state;
+    dumpedAt = performance.now();
+  }
+}
+
 function startReporting() {
   isReporting = true;
-  let written = "", dumped = "";
-  setInterval(() => {
-    const state = `${distinct} ${changes} ${warm}`;
-    if (state !== written) {
-      write(`${process.pid}.tally`, Buffer.from(new Float64Array([distinct, first, cpu, warm]).buffer));
-      written = state;
-    } else if (state !== dumped) {
-      write(`${process.pid}.late`, Buffer.from(new Float64Array(late).buffer));
-      write(`${process.pid}.seen`, seen);
-      dumped = state;
-    }
-  }, INTERVAL).unref();
+  dumpedAt = performance.now();
+  setInterval(report, INTERVAL, false).unref();
 }
 
 export function begin(kind, number, due) {
@@ -64,11 +73,20 @@ export function begin(kind, number, due) {
 export async function run(kind, number, due) {
   begin(kind, number, due);
   if (kind === "io") await sleep(IO_MILLISECONDS);
+  else if (kind === "cpu") compute();
+}
+
+// The sum goes somewhere, or an engine may see that nobody wants it.
+let computed = 0;
+
+function compute() {
+  for (let step = 0; step < CPU_STEPS; step++) computed += Math.sin(step) * Math.cos(step);
 }
 
 // ---------------------------------------------------------------------------------------------- the actions
 
-/** `driver` has setup, open, close, add(kind, number, due), addMany(kind, numbers), addAt(kind, number, due), work(options). */
+/** `driver` has setup, open, close, add(kind, number, due), addMany(kind, numbers), addAt(kind, number, due), work(options); and
+ * flush(), when its add() answers before the server has. */
 export async function main(driver) {
   const [action, text] = process.argv.slice(2);
   const options = JSON.parse(text ?? "{}");
@@ -91,6 +109,7 @@ async function work(driver, options) {
   await asked;
   clearInterval(alive);
   await Promise.race([stop?.(), sleep(5000)]);
+  if (isReporting) report(true);
 }
 
 function* chunks(count, size) {
@@ -102,17 +121,17 @@ async function fill(driver, { n, kind }) {
   for (const chunk of chunks(n, 1000)) await driver.addMany(kind, chunk);
 }
 
-async function add(driver, { how, n, kind, seconds }) {
+async function add(driver, { how, n, kind, seconds, first: lowest = 0 }) {
   await driver.addMany(kind, []);
-  const isSingle = how === "seq" || how === "conc10";
-  const source = isSingle ? null : chunks(n, Number(how.replace("bulk", "")));
+  const size = Number(how.split("bulk")[1] ?? 0);
+  const source = size ? chunks(n, size) : null;
   const start = performance.now(), startCpu = cpuSeconds(), deadline = start + seconds * 1000;
   let next = 0, added = 0;
   const client = async () => {
     while (performance.now() < deadline) {
-      if (isSingle) {
+      if (!size) {
         if (next >= n) return;
-        await driver.add(kind, next++, 0);
+        await driver.add(kind, lowest + next++, 0);
         added++;
       } else {
         const { value, done } = source.next();
@@ -122,7 +141,8 @@ async function add(driver, { how, n, kind, seconds }) {
       }
     }
   };
-  await Promise.all(Array.from({ length: how === "conc10" ? CLIENTS : 1 }, client));
+  await Promise.all(Array.from({ length: how.startsWith("conc") ? CLIENTS : 1 }, client));
+  await driver.flush?.();
   return { added, seconds: (performance.now() - start) / 1000, cpu: cpuSeconds() - startCpu };
 }
 

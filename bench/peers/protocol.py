@@ -6,6 +6,7 @@ import array
 import asyncio
 import inspect
 import json
+import math
 import os
 import struct
 import sys
@@ -18,6 +19,8 @@ from typing import Any
 
 CLIENTS = 10
 IO_SECONDS = 0.01
+CPU_STEPS = 1000
+KINDS = ("noop", "io", "cpu", "late", "flaky", "warm")
 WARM_UPS = 20
 HEAD = struct.Struct("<dddd")  # numbers seen, first start, the process's CPU seconds then, warm-ups run
 
@@ -45,15 +48,18 @@ class Tally:
     def _report(self) -> None:
         written: tuple[int, int, int] | None = None
         dumped: tuple[int, int, int] | None = None
+        dumped_at = time.monotonic()
         while True:
             state = (len(self.seen) - self.seen.count(0), self.changes, self.warm)
-            if state != written:
+            is_quiet = state == written
+            if not is_quiet:
                 self._write(self.file, HEAD.pack(state[0], self.first, self.cpu, self.warm))
                 written = state
-            elif state != dumped:  # nothing has changed since the last look: time for the long part
+            # The long part: when nothing has changed since the last look, and now and then for a worker that is stopped.
+            if state != dumped and (is_quiet or time.monotonic() - dumped_at > 1):
                 self._write(self.file.with_suffix(".late"), self.late.tobytes())
                 self._write(self.file.with_suffix(".seen"), bytes(self.seen))
-                dumped = state
+                dumped, dumped_at = state, time.monotonic()
             time.sleep(self.interval)
 
     @staticmethod
@@ -100,6 +106,13 @@ def run(kind: str, number: int, due: float) -> None:
     begin(kind, number, due)
     if kind == "io":
         time.sleep(IO_SECONDS)
+    elif kind == "cpu":
+        compute()
+
+
+def compute() -> None:
+    for step in range(CPU_STEPS):
+        math.sin(step) * math.cos(step)
 
 
 async def arun(kind: str, number: int, due: float) -> None:
@@ -107,6 +120,8 @@ async def arun(kind: str, number: int, due: float) -> None:
     begin(kind, number, due)
     if kind == "io":
         await asyncio.sleep(IO_SECONDS)
+    elif kind == "cpu":
+        compute()
 
 
 class Driver:
@@ -174,6 +189,14 @@ def _chunks(count: int, size: int) -> Iterable[range]:
     return (range(start, min(start + size, count)) for start in range(0, count, size))
 
 
+def _how(options: dict[str, Any]) -> tuple[int, Iterable[Any]]:
+    """Return the number of clients, and what they add: numbers, or chunks of them."""
+    how, first, count = options["how"], options.get("first", 0), options["n"]
+    size = int(how.partition("bulk")[2] or 0)
+    source: Iterable[Any] = _chunks(count, size) if size else range(first, first + count)
+    return CLIENTS if how.startswith("conc") else 1, source
+
+
 def _warm_ups_were_run() -> bool:
     files = Path(os.environ["BENCH_TALLY"]).glob("*.tally")
     return sum(HEAD.unpack(file.read_bytes())[3] for file in files) >= WARM_UPS
@@ -199,9 +222,9 @@ def _produce(driver: Driver, action: str, options: dict[str, Any]) -> Any:
 
 
 def _add(driver: Driver, options: dict[str, Any]) -> dict[str, float]:
-    how, count, kind = options["how"], options["n"], options["kind"]
+    kind = options["kind"]
     driver.add_many(kind, [])  # whatever a first call prepares
-    numbers: Iterable[Any] = range(count) if how in ("seq", "conc10") else _chunks(count, int(how.removeprefix("bulk")))
+    clients, numbers = _how(options)
     source, lock, added = iter(numbers), threading.Lock(), [0] * CLIENTS
     deadline = time.monotonic() + options["seconds"]
 
@@ -218,7 +241,6 @@ def _add(driver: Driver, options: dict[str, Any]) -> dict[str, float]:
                 driver.add_many(kind, item)
                 added[index] += len(item)
 
-    clients = CLIENTS if how == "conc10" else 1
     pool, all_there = ThreadPoolExecutor(clients), threading.Barrier(clients)
     list(pool.map(lambda _: (driver.connect(), all_there.wait(30)), range(clients)))
     cpu, started = time.process_time(), time.perf_counter()
@@ -283,9 +305,9 @@ async def _produce_async(driver: Driver, action: str, options: dict[str, Any]) -
 
 
 async def _add_async(driver: Driver, options: dict[str, Any]) -> dict[str, float]:
-    how, count, kind = options["how"], options["n"], options["kind"]
+    kind = options["kind"]
     await driver.add_many(kind, [])
-    numbers: Iterable[Any] = range(count) if how in ("seq", "conc10") else _chunks(count, int(how.removeprefix("bulk")))
+    clients, numbers = _how(options)
     source, added = iter(numbers), 0
     deadline = time.monotonic() + options["seconds"]
 
@@ -303,7 +325,7 @@ async def _add_async(driver: Driver, options: dict[str, Any]) -> dict[str, float
                 added += len(item)
 
     cpu, started = time.process_time(), time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(CLIENTS if how == "conc10" else 1)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     return {"added": added, "seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
 
 

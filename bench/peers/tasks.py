@@ -19,6 +19,11 @@ async def io(number: int, due: float) -> None:
 
 
 @task
+def cpu(number: int, due: float) -> None:
+    protocol.run("cpu", number, due)
+
+
+@task
 def late(number: int, due: float) -> None:
     protocol.begin("late", number, due)
 
@@ -34,5 +39,5 @@ def flaky(number: int, due: float) -> None:
 
 
 def named(kind: str, variant: str) -> Any:
-    found = {"noop": noop, "io": io, "late": late, "warm": warm, "flaky": flaky}[kind]
+    found = {"noop": noop, "io": io, "cpu": cpu, "late": late, "warm": warm, "flaky": flaky}[kind]
     return found.using(durability="relaxed") if variant == "relaxed" else found

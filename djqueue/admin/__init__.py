@@ -2,9 +2,11 @@
 
 ::
 
-    base.py         who may look, which database is read
-    changelist.py   the list of jobs: keyset pages, bounded counts, searches that cannot hang
-    filters.py      state, queue, task, time
+    stores.py       where the jobs of a page live: in tables.py, or behind an engine, rows.py
+    base.py         what all pages share, and what they say when a store does not answer
+    lists.py        lists of what an engine tells
+    changelist.py   the list of jobs in tables: keyset pages, bounded counts, searches that cannot hang
+    filters.py      state, queue, task, time, and the search
     jobs.py         live and finished jobs
     detail.py       one job: its page, with timeline.py (what happened when) and situation.py (why it does not run now)
     steering.py     retry, cancel, discard and delete jobs, one or all that match
@@ -14,9 +16,9 @@
     cron.py         the crontab, the one thing here that can be written
     words.py        durations, times and JSON for people
 
-Two things shape it. The tables may hold millions of rows, so no page counts, sorts or scans a whole table: lists are
-read along an index and never load arguments, results or errors; a filter that finds little is stopped after a time,
-shows what it found in the newest rows, and can be continued from there. And rows hold what strangers sent, so
+Two things shape it. There may be millions of jobs, so no page counts, sorts or scans all of them: the lists of tables are
+read along an index and never load arguments, results or errors; a search that finds little is stopped after a time,
+shows what it found among the newest, and can be continued from there. And rows hold what strangers sent, so
 nothing of a row is ever marked safe, and templates get strings made of it, never the values: they would call
 callables and follow attributes.
 

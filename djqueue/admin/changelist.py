@@ -20,17 +20,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
-from djqueue.admin.base import may_view, page_url
-from djqueue.admin.words import somebody
+from djqueue.admin.lists import JobList
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
-from djqueue.models import AbstractJob, Worker
+from djqueue.models import AbstractJob, FinishedJob, Job
 from djqueue.states import JobState
 
 LIST_FIELDS = (
@@ -56,8 +54,6 @@ WINDOW = 100_000
 """How many rows a search looks through when looking through all of them took too long."""
 
 if TYPE_CHECKING:
-    from djqueue.admin.jobs import AbstractJobAdmin
-
     JobPaginator = Paginator[AbstractJob]
 else:
     JobPaginator = Paginator
@@ -129,6 +125,9 @@ class Keyset:
         return tuple(getattr(job, field) for field in self.fields)
 
 
+KEYSETS: dict[type[Model], Keyset] = {Job: Keyset(("id",)), FinishedJob: Keyset(("finished_at", "id"))}
+
+
 def _bigint(text: str) -> int:
     number = int(text)
     if abs(number) >= 2**63:
@@ -143,21 +142,16 @@ def _aware(text: str) -> datetime:
     return at
 
 
-class JobChangeList(ChangeList):
+class JobChangeList(JobList):
     """One page of jobs, from a key on."""
 
-    model_admin: AbstractJobAdmin[Any]
-
-    notice = ""
-    """What the reader must know about an incomplete search."""
-    newest_url = newer_url = older_url = ""
     took = timedelta(0)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         # Out of the parameters, so that a filter or a search starts at the newest row again.
-        self.after, self.before = self._take("after"), self._take("before")
+        self.after, self.before = self.take("after"), self.take("before")
         # Sorting by other columns would sort the table.
-        self._take("o")
+        self.take("o")
         # What executes is few and, being old, at the far end of the list. The planner has no statistics of states: it
         # walks a million index entries to it, five times slower than the table can be read.
         self.is_sparse = self.params.get("state") == JobState.EXECUTING
@@ -166,10 +160,10 @@ class JobChangeList(ChangeList):
         return queryset
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> list[Any]:
-        return list(self.model_admin.keyset.ordering())
+        return list(KEYSETS[self.model].ordering())
 
     def get_results(self, request: HttpRequest) -> None:
-        keyset, size = self.model_admin.keyset, self.list_per_page
+        keyset, size = KEYSETS[self.model], self.list_per_page
         jobs: list[AbstractJob] = []
         is_before = False
         if self.before:
@@ -192,7 +186,7 @@ class JobChangeList(ChangeList):
         if has_older and jobs and not self.older_url:
             self.older_url = self._url("after", keyset.key(jobs[-1]))
 
-        self.paginator = self.model_admin.get_paginator(request, self.queryset, size)
+        self.paginator = BoundedPaginator(self.queryset, size)
         if not (has_newer or has_older or self.notice):
             self.result_count, is_exact = len(jobs), True
         elif self.notice or self.took > COUNT_LIMIT:
@@ -201,30 +195,19 @@ class JobChangeList(ChangeList):
         else:
             self.result_count, is_exact = self.paginator.count, self.paginator.is_exact
         self.count_words = self._count_words(is_exact)
+        self.is_uncounted = not is_exact
         # Django shows the number of results beside the search box when the two differ.
         self.full_result_count = None if is_exact and self.has_active_filters_or_query else self.result_count
-        self.show_full_result_count = False
-        self.show_admin_actions = bool(jobs)
-        self.can_show_all, self.multi_page = False, False
-        _name_workers(request, self.model_admin, jobs)
-        self.result_list = jobs
-
-    @property
-    def has_active_filters_or_query(self) -> bool:
-        return bool(self.has_active_filters or self.query)
-
-    def _take(self, name: str) -> str:
-        self.filter_params.pop(name, None)
-        return str(self.params.pop(name, ""))
+        self.show(request, jobs)
 
     def _url(self, name: str, key: Sequence[Any]) -> str:
         if any(value is None for value in key):
             return ""
-        return self.get_query_string({name: self.model_admin.keyset.encode(key)})
+        return self.get_query_string({name: KEYSETS[self.model].encode(key)})
 
     def _read(self, place: Sequence[Any] | None, *, is_reversed: bool = False) -> list[AbstractJob]:
         """Read a page and one row more, from a place on; look through a window only if all takes too long."""
-        keyset, size = self.model_admin.keyset, self.list_per_page + 1
+        keyset, size = KEYSETS[self.model], self.list_per_page + 1
         ordering = keyset.ordering(is_reversed=is_reversed, is_sparse=self.is_sparse)
         queryset = self.queryset.order_by(*ordering)
         everything = self.root_queryset.order_by(*keyset.ordering(is_reversed=is_reversed))
@@ -268,16 +251,3 @@ class JobChangeList(ChangeList):
         # As many digits as an estimate deserves.
         digits = len(str(self.result_count)) - 2
         return gettext("about %(count)s jobs") % {"count": f"{round(self.result_count, -digits):,}"}
-
-
-def _name_workers(request: HttpRequest, model_admin: AbstractJobAdmin[Any], jobs: Sequence[AbstractJob]) -> None:
-    """Find the names of all workers of a page at once."""
-    ids = {job.attempted_by for job in jobs if somebody(job.attempted_by)}
-    names: dict[Any, str] = {}
-    if ids and may_view(request, Worker):
-        workers = Worker.objects.using(model_admin.get_queryset(request).db).filter(pk__in=ids)
-        names = dict(workers.values_list("pk", "name"))
-    for job in jobs:
-        if name := names.get(job.attempted_by):
-            job.worker_name = name  # type: ignore[attr-defined]
-            job.worker_url = page_url(model_admin.admin_site, Worker, job.attempted_by)  # type: ignore[attr-defined]

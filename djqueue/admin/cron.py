@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -25,12 +26,12 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import crontab, registry
-from djqueue.admin.base import ModelAdmin, backends, database, may_view, page_url
-from djqueue.admin.detail import job_url
+from djqueue.admin.base import StoreAdmin
+from djqueue.admin.stores import Store, may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, ago, badge, duration, exact
 from djqueue.cron.entry import CronDefinition, CronTick
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.exceptions import DjqueueError, InvalidCron, UnknownCron
+from djqueue.exceptions import DjqueueError, EngineRefused, EngineUnavailable, InvalidCron, UnknownCron
 from djqueue.models import CronEntry, FinishedJob, Job
 
 HISTORY = 50
@@ -59,10 +60,13 @@ class CronEntryForm(_Form):
         model = CronEntry
         fields = ["name", *crontab.FIELDS]
 
+    store: ClassVar[Store]
+    """Whose crontab it is. Each request has a class of its own."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "task" in self.fields:
-            self._choose("task", _task_names(), self.instance.task)
+            self._choose("task", _task_names(self.store), self.instance.task)
             self._choose("timezone", sorted({"UTC", *available_timezones()}), self.instance.timezone)
 
     def _choose(self, field: str, names: list[str], stored: str) -> None:
@@ -78,10 +82,19 @@ class CronEntryForm(_Form):
         if not self.errors and "task" in self.fields:
             definition = CronDefinition(**{name: values[name] for name in crontab.FIELDS})
             try:
-                crontab.check(values.get("name") or self.instance.name, definition, backend=_backend())
+                crontab.check(values.get("name") or self.instance.name, definition, backend=self.store.alias)
             except InvalidCron as error:
                 self.add_error(None, str(error))
         return values
+
+    def validate_unique(self) -> None:
+        if self.store.has_tables:
+            super().validate_unique()
+            return
+        name = self.cleaned_data.get("name")
+        is_new: bool = self.instance._state.adding and self.instance.pk is None
+        if is_new and name and self.store.engine.cron.entries([name]):
+            self.add_error("name", self.instance.unique_error_message(CronEntry, ("name",)))
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,7 @@ class Line:
 
 
 @admin.register(CronEntry)
-class CronEntryAdmin(ModelAdmin[CronEntry]):
+class CronEntryAdmin(StoreAdmin[CronEntry]):
     form = CronEntryForm
     change_form_template = "admin/djqueue/cron_entry.html"
     list_display = ["name", "schedule", "task", "state", "next_time", "last_time", "runs", "source"]
@@ -105,8 +118,6 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
     ordering = ["name"]
     list_per_page = 200
     sortable_by = ()
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
     actions = ["pause_selected", "resume_selected", "run_selected", "delete_selected"]
     fieldsets = [
         (None, {"fields": ["name", "task", "args", "kwargs"]}),
@@ -114,11 +125,13 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
         (_("How"), {"fields": ["overlap", "misfire", "misfire_window_seconds", "queue", "priority"]}),
     ]
 
-    class Media:
-        css = {"all": ["djqueue/admin.css"]}
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronEntry]:
-        return super().get_queryset(request).using(database(self.model)).annotate(as_of=Now())
+        return super().get_queryset(request).annotate(as_of=Now())
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change, **kwargs)
+        form.store = store_of(request)  # type: ignore[attr-defined]
+        return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: CronEntry | None = None) -> list[str]:
         # The name is what the code and the command know it by.
@@ -184,15 +197,15 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
 
     def save_model(self, request: HttpRequest, obj: CronEntry, form: Any, change: bool) -> None:
         values = {name: form.cleaned_data[name] for name in crontab.FIELDS if not change or name in form.changed_data}
-        by = _who(request)
+        by, store = _who(request), store_of(request)
         if change:
-            crontab.change(obj.name, by=by, backend=_backend(), **values)
+            crontab.change(obj.name, by=by, backend=store.alias, **values)
         else:
             task, expression = values.pop("task"), values.pop("expression")
-            obj.pk = crontab.add(obj.name, task, expression, by=by, backend=_backend(), **values).id
+            obj.pk = store.key(crontab.add(obj.name, task, expression, by=by, backend=store.alias, **values).id)
 
     def delete_model(self, request: HttpRequest, obj: CronEntry) -> None:
-        crontab.remove(obj.name, backend=_backend())
+        crontab.remove(obj.name, backend=store_of(request).alias)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
@@ -215,11 +228,12 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
             return HttpResponseRedirect(request.path)
 
     def _page(self, request: HttpRequest, object_id: str | None) -> dict[str, Any]:
-        row = None if object_id is None else self.get_object(request, object_id)
+        store = store_of(request)
+        row = None if object_id is None else self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_permission(request, row):
             return {}
         try:
-            entry = crontab.get(row.name, backend=_backend())
+            entry = crontab.get(row.name, backend=store.alias)
         except UnknownCron:  # removed this very moment
             return {}
         buttons = []
@@ -240,7 +254,7 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
             else [],
             "cron_history": [
                 self._line(request, tick, row.timezone)
-                for tick in crontab.history(row.name, HISTORY, backend=_backend())
+                for tick in crontab.history(row.name, HISTORY, backend=store.alias)
             ],
         }
 
@@ -259,7 +273,7 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
             reason=reason,
             lateness=exact(tick.at) if tick.nominal_at is None else duration(tick.at - tick.nominal_at),
             job="" if tick.job_id is None else f"#{tick.job_id}",
-            url=job_url(tick.job_id) if may_look and tick.job_id is not None else "",
+            url=page_url(self.admin_site, Job, store_of(request).key(tick.job_id)) if may_look else "",
         )
 
     # Acting
@@ -286,12 +300,12 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_act"
-        view = self.admin_site.admin_view(self.act_view)
+        view = self.guarded(self.admin_site.admin_view(self.act_view))
         return [path("<path:object_id>/act/<slug:verb>/", view, name=name), *super().get_urls()]
 
     def act_view(self, request: HttpRequest, object_id: str, verb: str) -> HttpResponse:
         """Do one thing to one entry; POST only."""
-        row = self.get_object(request, object_id)
+        row = self.get_object(request, unquote(object_id))
         if request.method != "POST" or row is None or not self._may(request, verb, row):
             raise PermissionDenied
         self._act(request, [row], verb, request.POST.get("reason", ""))
@@ -314,7 +328,9 @@ class CronEntryAdmin(ModelAdmin[CronEntry]):
         }
         for row in rows:
             try:
-                answer = acts[verb](row.name, by=_who(request), backend=_backend())
+                answer = acts[verb](row.name, by=_who(request), backend=store_of(request).alias)
+            except (EngineUnavailable, EngineRefused):
+                raise
             except DjqueueError as error:
                 self.message_user(request, str(error), messages.ERROR)
                 continue
@@ -355,17 +371,9 @@ def _problem(entry: CronEntry) -> str:
     return ""
 
 
-def _task_names() -> list[str]:
+def _task_names(store: Store) -> list[str]:
     registry.autodiscover_once()
-    backend = _backend()
-    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, backend))
-
-
-def _backend() -> str:
-    """Name the backend whose jobs, and so whose crontab, the admin shows."""
-    shown = database(CronEntry)
-    names = [backend.alias for backend, settings in backends() if settings.database == shown]
-    return names[0] if names else next((backend.alias for backend, _ in backends()), "default")
+    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, store.alias))
 
 
 def _who(request: HttpRequest) -> str:

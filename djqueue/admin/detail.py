@@ -12,35 +12,38 @@ from django.contrib import admin
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models.functions import Now
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
 from djqueue.admin import steering
-from djqueue.admin.base import database, list_url, may_view, page_url
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
+from djqueue.admin.stores import may_view, page_url, store_named, store_of
 from djqueue.admin.timeline import timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
-from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Queue, Worker
+from djqueue.compression import readable
+from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
 
 if TYPE_CHECKING:
     from djqueue.admin.jobs import AbstractJobAdmin
 
 
-def job_url(job_id: int, site: admin.AdminSite = admin.site) -> str:
-    """Return the address of a job's page. It stays right when the job finishes: the page of a live job leads on."""
-    return page_url(site, Job, job_id)
+def job_url(job_id: int | str, site: admin.AdminSite = admin.site, *, backend: str | None = None) -> str:
+    """Return the address of a job's page. It stays right when the job finishes: the page of a live job leads on.
+
+    ``backend``: the entry of TASKS that has the job, as ``TaskResult.backend`` says; None: the one that the admin shows first.
+    """
+    return page_url(site, Job, job_id if backend is None else store_named(backend).key(job_id))
 
 
 def view(
     model_admin: AbstractJobAdmin[Any], request: HttpRequest, object_id: str, extra: dict[str, Any]
 ) -> HttpResponse:
     """Show a job, or lead to the page of the table that holds it by now."""
-    site = model_admin.admin_site
-    job_id = _bigint(unquote(object_id))
-    job = None if job_id is None else read(job_id)
+    site, store = model_admin.admin_site, store_of(request)
+    job_id = _bigint(store.bare(unquote(object_id)))
+    job = None if job_id is None else store.job(job_id)
     model = model_admin.model if job is None else _table(job)
     if not may_view(request, model):
         raise PermissionDenied
@@ -51,16 +54,12 @@ def view(
 
     request.current_app = site.name
     context = {
-        **site.each_context(request),
+        **model_admin.page_context(request),
         "title": str(job),
-        "opts": model_admin.opts,
         "original": job,
         "object_id": object_id,
         "add": False,
         "change": True,
-        "is_popup": False,
-        "has_view_permission": True,
-        "media": model_admin.media,
         "preserved_filters": model_admin.get_preserved_filters(request),
         **_contents(model_admin, request, job),
         **extra,
@@ -68,24 +67,12 @@ def view(
     return TemplateResponse(request, "admin/djqueue/job_detail.html", context)
 
 
-def read(job_id: int) -> AbstractJob | None:
-    """Read a job from whichever table holds it; its ``state`` tells which.
-
-    One statement over both: two could meet a job that is just finishing in neither.
-    """
-    alias = database(Job)
-    live, finished = (
-        model._default_manager.using(alias).filter(pk=job_id).annotate(as_of=Now()) for model in (Job, FinishedJob)
-    )
-    return live.union(finished, all=True).first()
-
-
 def find(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job_id: int) -> str | None:
     """Return the address of a job that the user may see; None if there is none."""
-    job = read(job_id)
+    job = store_of(request).job(job_id)
     if job is None or not may_view(request, _table(job)):
         return None
-    return page_url(model_admin.admin_site, _table(job), job_id)
+    return page_url(model_admin.admin_site, _table(job), job.pk)
 
 
 def _table(job: AbstractJob) -> type[AbstractJob]:
@@ -103,26 +90,27 @@ class Failure:
 
 
 def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: AbstractJob) -> dict[str, Any]:
-    alias, site = database(Job), model_admin.admin_site
+    store, site = store_of(request), model_admin.admin_site
     now: datetime = job.as_of  # type: ignore[attr-defined]
     situation = Situation(
         job=job,
         now=now,
-        queue=Queue.objects.using(alias).filter(pk=job.queue).first(),
-        workers=list(Worker.objects.using(alias)),
+        queue=store.queue(job.queue),
+        workers=store.workers(),
         why_unknown=why_unknown(job.task),
     )
     claimer, worker = somebody(job.attempted_by), situation.claimer()
+    args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),
         "buttons": steering.buttons(request, job),
-        "steer_url": list_url(site, model_admin.model),
+        "steer_url": store.list_url(site, model_admin.model),
         "checkbox": helpers.ACTION_CHECKBOX_NAME,
         "sentence": situation.sentence(),
         "hints": situation.hints(),
         "facts": [
-            (gettext("Task"), job.task, list_url(site, model_admin.model, task=job.task)),
-            (gettext("Queue"), job.queue, list_url(site, model_admin.model, queue=job.queue)),
+            (gettext("Task"), job.task, store.list_url(site, model_admin.model, task=job.task)),
+            (gettext("Queue"), job.queue, store.list_url(site, model_admin.model, queue=job.queue)),
             (gettext("Attempt"), attempts(job.attempt, job.max_attempts), ""),
             (gettext("Priority"), str(job.priority), ""),
             (
@@ -135,8 +123,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
             (gettext("Unique key"), job.unique_key or NOTHING, ""),
         ],
         "events": timeline(job, now),
-        "args": pretty(job.args),
-        "kwargs": pretty(job.kwargs),
+        "args": pretty(args),
+        "kwargs": pretty(kwargs),
         "has_result": job.state == "completed" or job.result is not None,
         "result": pretty(job.result),
         "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],

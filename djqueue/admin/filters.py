@@ -1,29 +1,41 @@
-"""The filters beside the lists. Their choices cost no scan."""
+"""The filters beside the lists, and what the search takes. Their choices cost no scan.
+
+``queryset`` is for the tables, ``narrow`` for a store behind an engine.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin
+from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin.base import backends, database
 from djqueue.admin.known import known_tasks
+from djqueue.admin.stores import bare, store_of
 from djqueue.admin.words import STATE_LABELS
-from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
-from djqueue.models import AbstractJob, Job, Queue
+from djqueue.models import AbstractJob, Job
+from djqueue.records import JobFilter
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
-_CHOICES_LIMIT = timedelta(milliseconds=200)
 PARAMETERS = ("state", "queue", "task", "within")
 _WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 
 
-class StateFilter(admin.SimpleListFilter):
+class Filter(admin.SimpleListFilter, ABC):
+    @abstractmethod
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        """Add what was chosen to what an engine is asked for."""
+
+
+class StateFilter(Filter):
     title = _("state")
     parameter_name = "state"
 
@@ -41,19 +53,29 @@ class StateFilter(admin.SimpleListFilter):
             queryset = queryset.filter(ready_at__isnull=state in _WITHOUT_READY_AT)
         return queryset
 
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        if not (state := self.value()):
+            return jobs
+        if state not in jobs.states:
+            raise BadRequest(f"{state!r} is no state of a job in this list.")
+        return replace(jobs, states=(JobState(state),))
 
-class QueueFilter(admin.SimpleListFilter):
+
+class QueueFilter(Filter):
     title = _("queue")
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(name, name) for name in all_queue_names(self.value())]
+        return [(name, name) for name in store_of(request).queue_names(self.value())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
         return queryset.filter(queue=self.value()) if self.value() else queryset
 
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        return replace(jobs, queue=self.value() or None)
 
-class TaskFilter(admin.SimpleListFilter):
+
+class TaskFilter(Filter):
     """By the tasks that this process knows: which names the tables hold could only be found by reading them."""
 
     title = _("task")
@@ -68,8 +90,11 @@ class TaskFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
         return queryset.filter(task=self.value()) if self.value() else queryset
 
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        return replace(jobs, task=self.value() or None)
 
-class TimeFilter(admin.SimpleListFilter):
+
+class TimeFilter(Filter):
     parameter_name = "within"
     field: ClassVar[str]
     spans: ClassVar[dict[str, tuple[timedelta, Any]]] = {
@@ -88,6 +113,10 @@ class TimeFilter(admin.SimpleListFilter):
             return queryset
         return queryset.filter(**{f"{self.field}__gte": timezone.now() - span[0]})
 
+    def narrow(self, jobs: JobFilter) -> JobFilter:
+        span = self.spans.get(self.value() or "")
+        return replace(jobs, newer_than=None if span is None else span[0])
+
 
 class InsertedFilter(TimeFilter):
     title = _("time enqueued")
@@ -99,17 +128,23 @@ class FinishedFilter(TimeFilter):
     field = "finished_at"
 
 
-def all_queue_names(*more: str | None) -> list[str]:
-    """Name the queues of the settings, those with rules, and those with jobs to run."""
-    names = {name for name in more if name}
-    for backend, settings in backends():
-        names.update(backend.queues, settings.queues)
-    alias = database(Job)
-    names.update(Queue.objects.using(alias).values_list("name", flat=True)[:200])
+def search(jobs: JobFilter, term: str) -> JobFilter:
+    """Narrow a filter to what somebody typed, unless it is the id of a job."""
+    term = term.strip()
+    if (worker := worker_id(term)) is not None:
+        return replace(jobs, worker=worker)
+    return replace(jobs, task_prefix=term or None)
+
+
+def job_id(term: str) -> int | None:
+    term = bare(term.strip().removeprefix("#"))
+    if term.isascii() and term.isdigit() and len(term) < 20 and int(term) < 2**63:
+        return int(term)
+    return None
+
+
+def worker_id(term: str) -> UUID | None:
     try:
-        with time_limit(alias, _CHOICES_LIMIT):
-            names.update(queue_names(alias))
-    except ReadTooSlow:
-        # Dead entries at the index's head: VACUUM is behind. A list with fewer choices is better than none.
-        pass
-    return sorted(names)
+        return UUID(term) if len(term) >= 32 else None
+    except ValueError:
+        return None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, TypeVar
-from uuid import UUID
+from typing import Any, TypeVar, cast
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -21,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin import detail, filters, steering
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.changelist import BoundedPaginator, JobChangeList, Keyset
+from djqueue.admin.stores import bare, store_of
 from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
 from djqueue.states import JobState
@@ -30,12 +29,9 @@ J = TypeVar("J", bound=AbstractJob)
 
 
 class AbstractJobAdmin(ReadOnlyAdmin[J]):
-    keyset: ClassVar[Keyset]
-
     change_list_template = "admin/djqueue/job_list.html"
-    list_display_links = ["id"]
+    list_display_links = ["number"]
     list_per_page = 100
-    paginator = BoundedPaginator
     sortable_by = ()
     # Only says that there is a search; get_search_results does it.
     search_fields = ["id"]
@@ -43,7 +39,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     actions_selection_counter = True
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return JobChangeList
+        return store_of(request).job_list
 
     @steering.outside_of_transactions
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -51,7 +47,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             raise PermissionDenied
         steering.check(self, request)
         # Who types an id wants that job, whichever table holds it by now.
-        job_id = _job_id(request.GET.get(SEARCH_VAR, ""))
+        job_id = filters.job_id(request.GET.get(SEARCH_VAR, ""))
         if job_id is not None and (url := detail.find(self, request, job_id)):
             return HttpResponseRedirect(url)
         return super().changelist_view(request, extra_context)
@@ -67,9 +63,9 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if (job_id := _job_id(term)) is not None:
+        if (job_id := filters.job_id(term)) is not None:
             return queryset.filter(pk=job_id), False
-        if (worker := _uuid(term)) is not None:
+        if (worker := filters.worker_id(term)) is not None:
             return queryset.filter(attempted_by=worker), False
         return queryset.filter(task__startswith=term), False
 
@@ -87,10 +83,11 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        store = store_of(request)
         # What somebody did to a job is logged under the table that held it then.
         entries = (
             LogEntry.objects.filter(
-                object_id=unquote(object_id),
+                object_id=store.key(store.bare(unquote(object_id))),
                 content_type__in=ContentType.objects.get_for_models(Job, FinishedJob).values(),
             )
             .select_related("user", "content_type")
@@ -128,6 +125,17 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     def delete_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
         return steering.act(self, request, steering.VERBS["delete"], queryset)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> J | None:
+        store = store_of(request)
+        if store.has_tables:
+            return super().get_object(request, object_id, from_field)
+        id = filters.job_id(store.bare(object_id))
+        return None if id is None else cast("J | None", store.job(id))
+
+    @admin.display(description=_("id"))
+    def number(self, job: J) -> str:
+        return bare(job.pk)
+
     @admin.display(description=_("state"))
     def state_badge(self, job: J) -> str:
         return state_badge(job.state)
@@ -155,9 +163,8 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
-    keyset = Keyset(("id",))
     actions = ["retry_jobs", "cancel_jobs", "discard_jobs", "delete_jobs"]
-    list_display = ["id", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
+    list_display = ["number", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
     @admin.display(description=_("now"))
@@ -177,10 +184,9 @@ class JobAdmin(AbstractJobAdmin[Job]):
 
 @admin.register(FinishedJob)
 class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
-    keyset = Keyset(("finished_at", "id"))
     actions = ["retry_jobs", "delete_jobs"]
     list_display = [
-        "id",
+        "number",
         "state_badge",
         "queue",
         "task_name",
@@ -216,17 +222,3 @@ def _between(start: datetime | None, end: datetime | None) -> str:
     if start is None or end is None or NEVER in (start, end) or end - start < timedelta(0):
         return NOTHING
     return duration(end - start)
-
-
-def _job_id(term: str) -> int | None:
-    term = term.strip().removeprefix("#")
-    if term.isascii() and term.isdigit() and len(term) < 20 and int(term) < 2**63:
-        return int(term)
-    return None
-
-
-def _uuid(term: str) -> UUID | None:
-    try:
-        return UUID(term) if len(term) >= 32 else None
-    except ValueError:
-        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -14,10 +14,9 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import conf
-from djqueue.admin.base import engine, list_url
-from djqueue.engines.postgres.engine import PostgresEngine
-from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.admin.stores import Store, store_of
 from djqueue.models import Queue
+from djqueue.records import QueueCounts
 
 if TYPE_CHECKING:
     from djqueue.admin.queues import QueueAdmin
@@ -37,60 +36,52 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     if "confirmed" in request.POST:
         return _do(model_admin, request, act, name)
-    site = model_admin.admin_site
+    store, site = store_of(request), model_admin.admin_site
     title = TITLES[act] % {"queue": name}
     request.current_app = site.name
     context = {
-        **site.each_context(request),
+        **model_admin.page_context(request),
         "title": title,
         # What Django's template of a form looks at besides the block that ours fills: the way here.
         "original": title,
         "add": False,
         "change": True,
-        "is_popup": False,
-        "has_view_permission": True,
-        "opts": model_admin.opts,
-        "media": model_admin.media,
         "act": act,
         "queue": name,
         "button": BUTTONS[act],
-        "rules": Queue.objects.using(model_admin.get_queryset(request).db).filter(pk=name).first(),
-        "sentences": _sentences(model_admin, request, act, name),
-        "back": list_url(site, Queue),
+        "rules": store.queue(name),
+        "sentences": _sentences(store, act, name),
+        "back": store.list_url(site, Queue),
     }
     return TemplateResponse(request, "admin/djqueue/pause_confirmation.html", context)
 
 
 def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()
-    words = {"queue": name}
+    store, words = store_of(request), {"queue": name}
     if act == "pause":
-        is_done = engine().pause(name, by=request.user.get_username(), reason=reason)
+        is_done = store.engine.pause(name, by=request.user.get_username(), reason=reason)
         said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
     else:
-        is_done = engine().resume(name)
+        is_done = store.engine.resume(name)
         said = gettext("Queue %(queue)s goes on.") if is_done else gettext("Queue %(queue)s was not paused.")
     if is_done:
         LogEntry.objects.create(
             user_id=cast(int, request.user.pk),
             content_type=ContentType.objects.get_for_model(Queue),
-            object_id=name,
-            object_repr=name,
+            object_id=store.key(name),
+            object_repr=store.key(name),
             action_flag=CHANGE,
             change_message=f"Paused. {reason}".strip() if act == "pause" else "Resumed.",
         )
     model_admin.message_user(request, said % words, messages.SUCCESS if is_done else messages.WARNING)
-    return HttpResponseRedirect(list_url(model_admin.admin_site, Queue))
+    return HttpResponseRedirect(store.list_url(model_admin.admin_site, Queue))
 
 
-def _sentences(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str) -> list[str]:
-    alias = model_admin.get_queryset(request).db
-    try:
-        with time_limit(alias, model_admin.count_limit):
-            counts: Any = next((count for count in PostgresEngine(alias).counts() if count.queue == name), None)
-    except ReadTooSlow:
+def _sentences(store: Store, act: str, name: str) -> list[str]:
+    if (counts := store.counts()) is None:
         return []
-    states = counts.states if counts else {}
+    states = counts.get(name, QueueCounts(name)).states
     waiting, running = states.get("available", 0), states.get("executing", 0)
     words = {"count": f"{waiting:,}"}
     if act == "resume":

@@ -16,17 +16,14 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin import pausing
-from djqueue.admin.base import ReadOnlyAdmin, list_url, may_view, page_url
-from djqueue.admin.filters import all_queue_names
+from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import serves, worker_state
+from djqueue.admin.stores import Store, may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, STATE_LABELS, ago, badge, duration
-from djqueue.engines.postgres.engine import PostgresEngine
-from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.maintenance.health import Finding, judge
 from djqueue.models import Job, Queue, Worker
 from djqueue.records import QueueCounts
 from djqueue.states import LIVE_STATES
-
-COUNT_LIMIT = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,6 @@ class Row:
 class QueueAdmin(ReadOnlyAdmin[Queue]):
     fields = ["name", "paused", "paused_by", "pause_reason"]
     readonly_fields = ["paused"]
-    count_limit = COUNT_LIMIT
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(as_of=Now())
@@ -65,31 +61,24 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             return pausing.view(self, request)
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        queues = {queue.name: queue for queue in self.get_queryset(request)}
-        alias = self.get_queryset(request).db
-        workers = list(Worker.objects.using(alias).annotate(as_of=Now()))
-        counts: dict[str, QueueCounts] | None
-        try:
-            with time_limit(alias, COUNT_LIMIT):
-                counts = {count.queue: count for count in PostgresEngine(alias).counts()}
-        except ReadTooSlow:
-            counts = None
+        store = store_of(request)
+        queues: dict[str, Queue] = {store.bare(queue.pk): queue for queue in store.rows(Queue)}
+        workers, counts = store.workers(), store.counts()
         served = {str(name) for worker in workers for name in worker.queues}
-        names = all_queue_names(*queues, *(counts or ()), *served)
-        alive = [worker for worker in workers if worker_state(worker, worker.as_of) == "alive"]
+        names = store.queue_names(*queues, *(counts or ()), *served)
+        alive = [worker for worker in workers if worker_state(worker, worker.as_of) == "alive"]  # type: ignore[attr-defined]
         request.current_app = self.admin_site.name
         context = {
-            **self.admin_site.each_context(request),
+            **self.page_context(request),
             "title": gettext("Queues"),
             # What Django's template of a list looks at besides the blocks that ours fills.
             "cl": {"opts": self.opts},
-            "opts": self.opts,
-            "media": self.media,
             "actions_on_top": True,
             "states": [STATE_LABELS[state] for state in LIVE_STATES],
             "are_counts_missing": counts is None,
             "may_pause": pausing.may(request),
-            "rows": [self._row(request, name, queues.get(name), counts, alive) for name in names],
+            "findings": [] if store.has_tables else [_line(finding) for finding in judge(store.engine.health())],
+            "rows": [self._row(request, store, name, queues.get(name), counts, alive) for name in names],
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/djqueue/queue_list.html", context)
@@ -97,6 +86,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
     def _row(
         self,
         request: HttpRequest,
+        store: Store,
         name: str,
         queue: Queue | None,
         counts: Mapping[str, QueueCounts] | None,
@@ -120,13 +110,13 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
         may_list = may_view(request, Job)
         return Row(
             name=name,
-            url=page_url(self.admin_site, Queue, name) if queue is not None else "",
+            url=page_url(self.admin_site, Queue, queue.pk) if queue is not None else "",
             badge=state,
             note=note,
             counts=[
                 (
                     "?" if count is None else f"{count.states.get(live.value, 0):,}",
-                    list_url(self.admin_site, Job, queue=name, state=live.value) if may_list else "",
+                    store.list_url(self.admin_site, Job, queue=name, state=live.value) if may_list else "",
                 )
                 for live in LIVE_STATES
             ],
@@ -137,6 +127,16 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             slots=sum(_slots(worker, name) for worker in serving),
             is_paused=queue is not None and queue.paused_at is not None,
         )
+
+
+def _line(finding: Finding) -> tuple[str, str, str, str]:
+    """Say what was looked at: sign, name, text and advice."""
+    kind, label = {
+        "ok": ("completed", gettext("ok")),
+        "warning": ("silent", gettext("warning")),
+        "bad": ("dead", gettext("bad")),
+    }[finding.level]
+    return badge(kind, label), finding.name, finding.text, finding.advice
 
 
 def _slots(worker: Worker, queue: str) -> int:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext, ngettext
 
+from djqueue.admin.stores import bare
 from djqueue.admin.timeline import summary
 from djqueue.admin.words import attempts, duration, exact, short, somebody
 from djqueue.models import NEVER, AbstractJob, Queue, Worker
@@ -92,7 +93,8 @@ class Situation:
         return hints
 
     def claimer(self) -> Worker | None:
-        return next((worker for worker in self.workers if worker.pk == self.job.attempted_by), None)
+        claimer = str(self.job.attempted_by)
+        return next((worker for worker in self.workers if bare(worker.pk) == claimer), None)
 
     def _due(self) -> str:
         at = self.job.scheduled_at

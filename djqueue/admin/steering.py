@@ -14,27 +14,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.admin import helpers
+from django.contrib.admin import AdminSite, helpers
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import api
-from djqueue.admin.base import database, engine, list_url, page_url
+from djqueue.admin.stores import Store, bare, page_url, store_of
 from djqueue.admin.words import state_badge
-from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
-from djqueue.models import AbstractJob, FinishedJob, Job
+from djqueue.models import AbstractJob, Job
 from djqueue.records import Steered, SteerOutcome
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
@@ -47,7 +45,6 @@ SECONDS = 20.0
 BATCH = 1000
 MOST_LOGGED = 200
 """Up to so many jobs get an entry each in the log; more share one that says how many they were."""
-COUNT_LIMIT = timedelta(seconds=2)
 _SHOWN = 20
 _NAMED = 5
 
@@ -133,7 +130,7 @@ def check(model_admin: AbstractJobAdmin[Any], request: HttpRequest) -> None:
             is_delete = ACTIONS[action].name == "delete"
             if not (model_admin.has_remove_permission(request) if is_delete else ACTIONS[action].may(request)):
                 raise PermissionDenied
-    _ids(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
+    _ids(store_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
 
 
 def outside_of_transactions(view: V) -> V:
@@ -148,7 +145,7 @@ def act(model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, qu
     if not verb.may(request):
         raise PermissionDenied
     is_all = request.POST.get("select_across") == "1"
-    ids = [] if is_all else _ids(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
+    ids = [] if is_all else _ids(store_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
     if "confirmed" not in request.POST:
         return _ask(model_admin, request, verb, queryset if is_all else None, ids)
     return _do(model_admin, request, verb, queryset if is_all else None, ids)
@@ -161,38 +158,35 @@ def _ask(
     everything: QuerySet[Any] | None,
     ids: list[int],
 ) -> HttpResponse:
-    site = model_admin.admin_site
-    counts = _counts(everything, ids)
+    store, site = store_of(request), model_admin.admin_site
+    jobs = store.jobs(ids)
+    counts = Counter(job.state for job in jobs) if everything is None else store.count_states(everything)
     may = verb.states(request)
     lines, total = [], 0
     for state in JobState:
-        if counts and (count := counts.pop(state.value, 0)):
+        if counts and (count := counts.get(state.value, 0)):
             can = state in may
             total += count if can else 0
             does = verb.does[state] if can else gettext("will be left as is")
             lines.append((state_badge(state.value), f"{count:,}", does, can))
     missing = len(ids) - sum(int(number.replace(",", "")) for _badge, number, _does, _can in lines)
-    one = page_url(site, Job, ids[0]) if len(ids) == 1 else ""
+    one = page_url(site, Job, store.key(ids[0])) if len(ids) == 1 else ""
     request.current_app = site.name
     context = {
-        **site.each_context(request),
+        **model_admin.page_context(request),
         "title": verb.title,
         # What Django's template of a form looks at besides the block that ours fills: the way here.
         "original": verb.title,
         "add": False,
         "change": True,
-        "is_popup": False,
-        "has_view_permission": True,
-        "opts": model_admin.opts,
-        "media": model_admin.media,
         "verb": verb,
         "lines": lines,
         "total": total,
         "is_uncounted": counts is None,
         "missing": max(0, missing) if everything is None else 0,
-        "jobs": _some(ids) if everything is None else [],
+        "jobs": _some(site, jobs),
         "more": max(0, len(ids) - _SHOWN),
-        "ids": ids,
+        "keys": [store.key(id) for id in ids],
         "is_all": everything is not None,
         "action": f"{verb.name}_jobs",
         "checkbox": helpers.ACTION_CHECKBOX_NAME,
@@ -214,12 +208,13 @@ def _do(
     values: dict[str, Any] = {"only": verb.states(request)}
     if verb.takes_reason:
         values.update(by=request.user.get_username(), reason=reason)
-    verb_of = getattr(engine(), verb.name)
+    store = store_of(request)
+    verb_of = getattr(store.engine, verb.name)
     report, done = api.Report(), []
     is_cut = False
     until = time.monotonic() + SECONDS
     try:
-        for batch in _batches(ids) if everything is None else _pages(everything):
+        for batch in _batches(ids) if everything is None else store.pages(everything, BATCH):
             steered = verb_of(batch, **values)
             report.add(steered)
             done += [one for one in steered if one.is_done]
@@ -233,7 +228,9 @@ def _do(
     if "from_page" in request.POST and len(ids) == 1:
         is_gone = verb.name == "delete" and done
         site = model_admin.admin_site
-        return HttpResponseRedirect(list_url(site, model_admin.model) if is_gone else page_url(site, Job, ids[0]))
+        return HttpResponseRedirect(
+            store.list_url(site, model_admin.model) if is_gone else page_url(site, Job, store.key(ids[0]))
+        )
     return HttpResponseRedirect(request.get_full_path())
 
 
@@ -241,6 +238,7 @@ def _log(
     model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, done: Sequence[Steered], reason: str
 ) -> None:
     """Note who did it: an entry per job, or one for all where they are too many."""
+    store = store_of(request)
     common = {
         "user_id": request.user.pk,
         "content_type": ContentType.objects.get_for_model(model_admin.model),
@@ -256,13 +254,14 @@ def _log(
     why = f" {reason}" if reason and verb.takes_reason else ""
     if len(done) <= MOST_LOGGED:
         LogEntry.objects.bulk_create(
-            LogEntry(**common, object_id=str(one.id), object_repr=f"#{one.id}", change_message=said[one.outcome] + why)
+            LogEntry(**common, object_id=key, object_repr=f"#{key}", change_message=said[one.outcome] + why)
             for one in done
+            if (key := store.key(one.id))
         )
         return
     outcomes = Counter(said[one.outcome] for one in done)
     words = " ".join(f"{count:,}: {sentence}" for sentence, count in outcomes.items())
-    bounds = f"#{min(one.id for one in done)} to #{max(one.id for one in done)}"
+    bounds = " to ".join(f"#{store.key(pick(one.id for one in done))}" for pick in (min, max))
     LogEntry.objects.create(**common, object_repr=f"{len(done):,} jobs, {bounds}", change_message=words + why)
 
 
@@ -307,42 +306,17 @@ def _sentences(outcomes: dict[SteerOutcome, int]) -> Iterator[tuple[SteerOutcome
                 yield outcome, ngettext("%(count)s job was deleted.", "%(count)s jobs were deleted.", count) % words
 
 
-def _counts(everything: QuerySet[Any] | None, ids: list[int]) -> dict[str, int] | None:
-    """Count the chosen jobs by state; None if that takes too long."""
-    alias = database(Job)
-    if everything is None:
-        return dict(Counter(job.state for job in _read(ids)))
-    try:
-        with time_limit(alias, COUNT_LIMIT):
-            rows = everything.order_by().values("state").annotate(count=Count("pk"))
-            return {row["state"]: row["count"] for row in rows}
-    except ReadTooSlow:
-        return None
-
-
-def _read(ids: Iterable[int]) -> list[AbstractJob]:
-    """Read jobs from whichever table holds them, without what strangers sent."""
-    alias, wanted = database(Job), list(ids)
-    live, finished = (
-        model._default_manager.using(alias).filter(pk__in=wanted).only("id", "state", "task", "queue")
-        for model in (Job, FinishedJob)
-    )
-    return list(live.union(finished, all=True))
-
-
-def _some(ids: list[int]) -> list[dict[str, Any]]:
-    jobs = sorted(_read(ids[:_SHOWN]), key=lambda job: job.pk)
-    return [{"id": job.pk, "task": job.task, "queue": job.queue, "badge": state_badge(job.state)} for job in jobs]
-
-
-def _pages(everything: QuerySet[Any]) -> Iterator[list[int]]:
-    """Yield the ids of all that match, up to the newest of now: what is enqueued meanwhile would keep it going."""
-    ordered = everything.order_by("pk").values_list("pk", flat=True)
-    last = everything.order_by("-pk").values_list("pk", flat=True).first()
-    after = 0
-    while last is not None and (ids := list(ordered.filter(pk__gt=after, pk__lte=last)[:BATCH])):
-        yield ids
-        after = ids[-1]
+def _some(site: AdminSite, jobs: Iterable[AbstractJob]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"#{job.pk}",
+            "url": page_url(site, Job, job.pk),
+            "task": job.task,
+            "queue": job.queue,
+            "badge": state_badge(job.state),
+        }
+        for job in sorted(jobs, key=lambda job: int(bare(job.pk)))[:_SHOWN]
+    ]
 
 
 def _batches(ids: list[int]) -> Iterator[list[int]]:
@@ -350,10 +324,13 @@ def _batches(ids: list[int]) -> Iterator[list[int]]:
         yield ids[start : start + BATCH]
 
 
-def _ids(texts: Iterable[str]) -> list[int]:
+def _ids(store: Store, keys: Iterable[str]) -> list[int]:
     ids = set()
-    for text in texts:
+    for key in keys:
+        text = store.bare(key)
+        if text != key and key != store.key(text):
+            raise BadRequest(f"{key!r} is no job of {store.label}.")
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
-            raise BadRequest(f"{text!r} is no id of a job.")
+            raise BadRequest(f"{key!r} is no id of a job.")
         ids.add(int(text))
     return sorted(ids)

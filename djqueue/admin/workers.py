@@ -13,8 +13,9 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin.base import ReadOnlyAdmin, list_url
+from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import worker_state
+from djqueue.admin.stores import bare, store_named, store_of
 from djqueue.admin.words import NOTHING, ago, badge
 from djqueue.models import Job, Worker
 
@@ -47,6 +48,16 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         return super().get_queryset(request).annotate(as_of=Now())
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return self._known(request, self.list_display)
+
+    def get_fields(self, request: HttpRequest, obj: Worker | None = None) -> Any:
+        return self._known(request, self.fields)
+
+    def _known(self, request: HttpRequest, names: Any) -> list[str]:
+        """Leave out what only tables tell."""
+        return [name for name in names if store_of(request).has_tables or name not in ("started", "died")]
+
     @admin.display(description=_("state"))
     def state(self, worker: Worker) -> str:
         state = worker_state(worker, _as_of(worker))
@@ -74,7 +85,8 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description=_("jobs"))
     def jobs(self, worker: Worker) -> str:
-        url = list_url(self.admin_site, Job, q=str(worker.pk), state="executing")
+        store = store_named(str(worker.pk).rpartition("/")[0] or None)
+        url = store.list_url(self.admin_site, Job, q=bare(worker.pk), state="executing")
         return format_html('<a href="{}">{}</a>', url, gettext("What it executes"))
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from djqueue.benchmark import tasks
+from djqueue.benchmark.figures import Figure, Figures
 from djqueue.benchmark.record import CAPACITY, VARIABLE, current
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
@@ -33,15 +33,7 @@ class BenchmarkRefused(DjqueueError):
 
 
 class BenchmarkFailed(DjqueueError):
-    """A job was lost, or ran more often than it may. Figures of such a run mean nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    name: str
-    value: float
-    unit: str
-    more_is_better: bool = True
+    """It could not be measured: a job was lost, or ran more often than it may, and such figures mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +46,47 @@ class Plan:
     """How long jobs are sent at a fixed rate."""
 
 
+def measure(benchmarks: Sequence[Benchmark], tell: Callable[[str], None]) -> Figures:
+    """Ask every backend one question after the other; leave nothing behind.
+
+    Backend after backend within a question: a machine has fast and slow minutes, which should meet all of them.
+    ``tell`` takes a line about each answer.
+    """
+    for benchmark in benchmarks:
+        with _naming(benchmark):
+            benchmark.refuse_strangers()
+    found: dict[str, list[Figure]] = {benchmark.alias: [] for benchmark in benchmarks}
+    for scenarios in zip(*(benchmark.scenarios for benchmark in benchmarks), strict=True):
+        for benchmark, scenario in zip(benchmarks, scenarios, strict=True):
+            with _naming(benchmark):
+                try:
+                    for figure in scenario():
+                        tell(f"{benchmark.alias}: {figure.name}: {figure}")
+                        found[benchmark.alias].append(figure)
+                finally:
+                    benchmark.clean_up()
+    return found
+
+
+@contextmanager
+def _naming(benchmark: Benchmark) -> Iterator[None]:
+    try:
+        yield
+    except (DjqueueError, DatabaseError) as error:
+        raise BenchmarkFailed(f"{benchmark.alias}: {error}") from error
+
+
 @dataclass
 class Benchmark:
-    """One backend under test. ``engine`` is its engine, ``tell`` takes a line about what happens."""
+    """One backend under test."""
 
     alias: str
     engine: Engine
     plan: Plan = field(default_factory=Plan)
-    tell: Callable[[str], None] = lambda line: None
 
-    def run(self) -> list[Figure]:
-        """Measure everything; leave nothing behind."""
-        self.refuse_strangers()
-        figures: list[Figure] = []
-        scenarios = (
+    @property
+    def scenarios(self) -> Sequence[Callable[[], Iterator[Figure]]]:
+        return (
             self.add_one_by_one,
             self.add_from_threads,
             self.bulk_and_drain,
@@ -76,15 +95,6 @@ class Benchmark:
             self.delayed,
             self.retries,
         )
-        try:
-            for scenario in scenarios:
-                for figure in scenario():
-                    self.tell(f"{self.alias}: {figure.name}: {figure.value:,.1f} {figure.unit}")
-                    figures.append(figure)
-                self.clean_up()
-        finally:
-            self.clean_up()
-        return figures
 
     def refuse_strangers(self) -> None:
         if self.engine.count(_QUEUE, limit=1).count:
@@ -112,34 +122,20 @@ class Benchmark:
             started = time.perf_counter()
             for index in range(count):
                 task.enqueue(index)
-            yield Figure("add one by one", count / (time.perf_counter() - started), "jobs/s")
+            yield Figure("add one by one", "", count / (time.perf_counter() - started), "jobs/s")
 
     def add_from_threads(self) -> Iterator[Figure]:
         each = max(20, self.plan.jobs // 10 // self.plan.threads)
         count = each * self.plan.threads
         task = self._task(tasks.noop)
-        errors: list[BaseException] = []
 
-        def add(first: int) -> None:
-            try:
-                for index in range(first, first + each):
-                    task.enqueue(index)
-            except BaseException as error:
-                errors.append(error)
-            finally:
-                connections.close_all()
+        def add(thread: int) -> None:
+            for index in range(thread * each, thread * each + each):
+                task.enqueue(index)
 
         with self._checked(count):
-            threads = [threading.Thread(target=add, args=(first,)) for first in range(0, count, each)]
-            started = time.perf_counter()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            seconds = time.perf_counter() - started
-            if errors:
-                raise errors[0]
-            yield Figure(f"add from {self.plan.threads} threads", count / seconds, "jobs/s")
+            seconds = self._in_threads(add)
+            yield Figure(f"add from {self.plan.threads} threads", "", count / seconds, "jobs/s")
 
     def bulk_and_drain(self) -> Iterator[Figure]:
         count = self.plan.jobs
@@ -148,9 +144,9 @@ class Benchmark:
             started = time.perf_counter()
             self._task(tasks.noop).enqueue_many(((index,), {}) for index in range(count))
             if not place:
-                yield Figure("add in bulk", count / (time.perf_counter() - started), "jobs/s")
+                yield Figure("add in bulk", "", count / (time.perf_counter() - started), "jobs/s")
             self._drain(concurrency)
-            yield Figure(f"drain no-op, concurrency {concurrency}", count / self._span(count), "jobs/s")
+            yield Figure("drain no-op", f"concurrency {concurrency}", count / self._span(count), "jobs/s")
             self.clean_up()
 
     def io(self) -> Iterator[Figure]:
@@ -158,22 +154,25 @@ class Benchmark:
         self._prepare(count)
         self._task(tasks.wait).enqueue_many(((index, 0.01), {}) for index in range(count))
         self._drain(concurrency)
-        yield Figure(f"10 ms of I/O, concurrency {concurrency}", count / (self._span(count) + 0.01), "jobs/s")
+        yield Figure("10 ms of I/O", f"concurrency {concurrency}", count / (self._span(count) + 0.01), "jobs/s")
 
     def pickup(self) -> Iterator[Figure]:
         task = self._task(tasks.noop)
         with self._worker("--concurrency", "10"):
             for rate in self.plan.rates:
                 count = int(rate * self.plan.seconds)
-                due: list[float] = []
                 self._warm_up(task)
                 self._prepare(count)
-                start = time.time() + 0.05
-                for index in range(count):
-                    # Counted from here, also when the sender is late: whoever waits does not care why.
-                    due.append(start + index / rate)
-                    time.sleep(max(0.0, due[-1] - time.time()))
-                    task.enqueue(index)
+                start = time.time() + 0.1
+                # Counted from when they should be sent, also when the sender is late: whoever waits does not care why.
+                due = [start + index / rate for index in range(count)]
+
+                def send(thread: int, due: Sequence[float] = due) -> None:
+                    for index in range(thread, len(due), self.plan.threads):
+                        time.sleep(max(0.0, due[index] - time.time()))
+                        task.enqueue(index)
+
+                self._in_threads(send)
                 self._wait(count)
                 yield from self._latencies(f"pickup at {rate}/s", due)
 
@@ -197,9 +196,31 @@ class Benchmark:
         self._prepare(count)
         self._task(tasks.fail_twice).enqueue_many(((index,), {}) for index in range(count))
         self._drain(10)
-        yield Figure("fail twice, then succeed", count / self._span(count, times=3), "jobs/s")
+        yield Figure("fail twice, then succeed", "", count / self._span(count, times=3), "jobs/s")
 
     # Helpers
+
+    def _in_threads(self, work: Callable[[int], None]) -> float:
+        """Call ``work`` with a number in each of the threads; return the seconds until the last has ended."""
+        errors: list[BaseException] = []
+
+        def run(number: int) -> None:
+            try:
+                work(number)
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(self.plan.threads)]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return time.perf_counter() - started
 
     def _task(self, task: Task) -> Task:
         return task.using(backend=self.alias)
@@ -238,7 +259,7 @@ class Benchmark:
         entries = current().entries(len(due))
         late = sorted(1000 * (start - wanted) for (_, start, _), wanted in zip(entries, due, strict=True))
         for label, share in (("p50", 0.5), ("p99", 0.99)):
-            yield Figure(f"{name}, {label}", late[min(len(late) - 1, int(len(late) * share))], "ms", False)
+            yield Figure(name, label, late[min(len(late) - 1, int(len(late) * share))], "ms", False)
 
     def _warm_up(self, task: Task) -> None:
         self._prepare(1)
@@ -288,11 +309,3 @@ class Benchmark:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def as_json(figures: dict[str, list[Figure]]) -> dict[str, Any]:
-    """Return the figures per backend as plain values."""
-    return {
-        alias: [{"name": each.name, "value": round(each.value, 3), "unit": each.unit} for each in found]
-        for alias, found in figures.items()
-    }

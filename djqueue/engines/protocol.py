@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
 from djqueue.encoding import Encoded
+from djqueue.engines.cron import CronEngine
 from djqueue.records import (
     LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
     Found,
-    Health,
     Heartbeat,
     InsertedJob,
     InsertedMany,
     Job,
     JobFilter,
     Lease,
+    Newest,
     NewJob,
     Pruned,
     PruneRule,
@@ -42,6 +42,7 @@ from djqueue.records import (
     WorkerStatus,
 )
 from djqueue.states import JobState
+from djqueue.vitals import Health, Inspection
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -57,7 +58,18 @@ def put_back(queue: str) -> str:
 
 
 class Engine(Protocol):
-    """One store, as the application sees it: its verbs join the caller's transaction, if there is one."""
+    """One store, as the application sees it: its verbs join the caller's transaction, if there is one.
+
+    Those of an engine that is not transactional work at once, whatever becomes of the caller's transaction.
+    """
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether jobs are stored, and outcomes with ``ack_here``, in one transaction with what the application writes."""
+
+    @property
+    def store(self) -> str:
+        """Name the store, without secrets. Engines of the same name have the same jobs, queues and crontab."""
 
     def insert(
         self,
@@ -73,8 +85,8 @@ class Engine(Protocol):
         rule says that a duplicate changes the holder. A job that executes, or has ended, is never changed. An
         uncommitted holder of a key is waited for, and a job whose twin is rolled back is stored.
 
-        ``relaxed``: a crash of the store may lose a single job that was stored a moment ago outside of any transaction of
-        the caller. The store may ignore it.
+        ``relaxed``: a crash of the store may lose jobs that were stored a moment ago outside of any transaction of the
+        caller. The store may ignore it.
 
         Available jobs wake a sleeping worker as soon as they can be seen: after the caller's commit.
         """
@@ -136,6 +148,18 @@ class Engine(Protocol):
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
         """Count jobs, up to a limit."""
+
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first, below ``before`` if given.
+
+        Somebody waits for the answer: a search that finds little may stop before it has looked at everything; ``before``
+        of the answer says where to look on.
+        """
+
+    def now(self) -> datetime:
+        """Return the time by the store's clock."""
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
         """Let nothing of a queue be fetched any more; return False if it is paused already.
@@ -289,70 +313,8 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def resign(self, holder: UUID) -> None:
         """Give the lead up, so that another takes it at once."""
 
-    def close(self) -> None:
-        """Close the connection. Idempotent."""
-
-
-class CronEngine(AbstractContextManager["CronEngine"], Protocol):
-    """The crontab: what runs when, and what became of each time.
-
-    Any number of schedulers may work on it: each nominal time of an entry is acted upon once.
-    """
-
-    def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
-        """Return the entries of these names, or all, by name."""
-
-    def due(self, *, now: datetime | None = None) -> Due:
-        """Return the active entries that are due or have no next time yet; never those of ``@reboot``."""
-
-    def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
-        """Store when an entry is due, unless something happened to it; None: never again."""
-
-    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
-        """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
-
-        Stale, and nothing done, when the entry is not as it was read.
-        """
-
-    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
-        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
-
-    def add(
-        self,
-        name: str,
-        definition: CronDefinition,
-        *,
-        code: CronDefinition | None = None,
-        by: str = "",
-        now: datetime | None = None,
-    ) -> bool:
-        """Add an entry; False when the name is taken."""
-
-    def change(
-        self,
-        entry: CronEntry,
-        definition: CronDefinition,
-        *,
-        code: CronDefinition | None,
-        is_paused: bool,
-        pause_reason: str = "",
-        is_disabled: bool = False,
-        by: str = "",
-        now: datetime | None = None,
-    ) -> bool:
-        """Change an entry; False when somebody else changed it since it was read.
-
-        A changed rule, a resumed and an enabled entry are planned anew, from now.
-        """
-
-    def remove(self, entry: CronEntry) -> bool:
-        """Remove an entry with its history; False when it is gone already."""
-
-    def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
-        """Return the history of an entry, newest first."""
-
-    def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
-        """Delete ticks that are older; return how many went. No time runs again for it."""
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -362,9 +324,9 @@ class Listener(AbstractContextManager["Listener"], Protocol):
     """Waiting for work without polling.
 
     ``mark`` before the last look and ``wait`` after it: whoever makes a job available after that look sees the mark
-    and wakes the sleeper. A mark stands until it is given up: a sleeper that was woken looks at its queue and sleeps
-    again. Where the store cannot wake anybody (a pooler in between), ``mark`` does nothing and ``wait`` returns at its
-    timeout.
+    and wakes the sleeper. ``mark`` comes before each ``wait``, and costs nothing where a mark stands: until it is given
+    up, or, in some stores, until it is called. Where the store cannot wake anybody (a pooler in between), ``mark`` does
+    nothing and ``wait`` returns at its timeout.
     """
 
     def mark(self, queues: Collection[str]) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.records import Health, SnapshotHolder
+from djqueue.vitals import Health, Inspection, SnapshotHolder
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
 SILENT_SECONDS = 15.0
 OVERDUE_SECONDS = 10.0
-LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0}
+LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0}
+OUTBOX_SECONDS = 60.0
 SNAPSHOT_SECONDS = 300.0
 MANY_TRANSACTIONS = 100_000
 MANY_DEAD = 100_000
@@ -40,11 +41,22 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         *_workers(health),
         *_leader(health),
         _stage(health),
-        *_holders(health),
-        _dead_rows(health),
-        _sizes(health),
-        _notifications(health),
+        *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
     ]
+
+
+def judge_outbox(backend: str, oldest_seconds: float | None) -> Finding:
+    """Judge what waits between the transactions of a backend and its store."""
+    name = f"outbox of {backend}"
+    if oldest_seconds is None:
+        return Finding(name, True, "Nothing waits.")
+    is_ok = oldest_seconds <= OUTBOX_SECONDS
+    return Finding(
+        name,
+        is_ok,
+        f"Its oldest row has waited for {span(oldest_seconds)}.",
+        "" if is_ok else "The leader of the workers sends it when the server takes it: its log says what keeps it.",
+    )
 
 
 def _queues(health: Health, max_age: float) -> list[Finding]:
@@ -120,6 +132,8 @@ def _leader(health: Health) -> list[Finding]:
         ]
     findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
     for name, limit in LOOP_SECONDS.items():
+        if name == "relay" and name not in health.loops:
+            continue  # there is no outbox
         # Under a new leader it may still be at its first round.
         age = min(health.loops.get(name, health.leader_seconds), health.leader_seconds)
         findings.append(
@@ -146,6 +160,20 @@ def _stage(health: Health) -> Finding:
         f"One has been due for {span(overdue)} and was not made available.",
         "Look at the stager of the leader: its log says what it cannot do.",
     )
+
+
+def _server(server: Inspection, history: int) -> list[Finding]:
+    about = "; ".join(f"{name}: {value}" for name, value in server.about.items())
+    findings = [
+        Finding("server", True, f"{server.server}{f' ({about})' if about else ''}."),
+        Finding("history", True, f"Finished jobs that are kept: {history:,}."),
+    ]
+    findings += [Finding("server", False, one.text, one.hint, one.is_fatal) for one in server.concerns]
+    return findings
+
+
+def _tables(health: Health) -> list[Finding]:
+    return [*_holders(health), _dead_rows(health), _sizes(health), _notifications(health)]
 
 
 def _holders(health: Health) -> list[Finding]:

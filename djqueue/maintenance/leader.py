@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -34,7 +34,7 @@ class Leader(Service):
         self._elected = 0.0
         self._stands_again = 0.0
         self.term = 0
-        self.loops: Mapping[str, HasLastRun] = {}
+        self.loops: dict[str, HasLastRun] = {}
         """What works under this lead, by name: when it last did is told with each renewal."""
 
     @property

@@ -30,7 +30,7 @@ from djqueue.cron.entry import CronDefinition, CronEntry, NewTick
 from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.crontab import new_job
-from djqueue.engines.protocol import CronEngine
+from djqueue.engines.cron import CronEngine
 from djqueue.exceptions import EngineUnavailable, InvalidJob, UnknownTask
 from djqueue.records import NewJob
 from djqueue.service import Service
@@ -51,11 +51,11 @@ _SYNCHRONISE_TRIES = 3
 class Scheduler(Service):
     name = "scheduler"
 
-    def __init__(self, engine: CronEngine, *, database: str, is_leader: Callable[[], bool] = lambda: True) -> None:
-        """``database`` is the alias of the tables: tasks whose jobs live elsewhere have no entries here."""
+    def __init__(self, engine: CronEngine, *, store: str, is_leader: Callable[[], bool] = lambda: True) -> None:
+        """``store`` names the engine's: tasks whose jobs live elsewhere have no entries here."""
         super().__init__()
         self._engine = engine
-        self._database = database
+        self._store = store
         self._is_leader = is_leader
         self._is_synchronised = False
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
@@ -234,7 +234,7 @@ class Scheduler(Service):
 
     def _is_ours(self, task: Task) -> bool:
         backend = cast(Any, task.get_backend())
-        return hasattr(backend, "new_job") and backend.settings.database == self._database
+        return hasattr(backend, "new_job") and backend.engine.store == self._store
 
     def _prune(self, now: datetime | None) -> None:
         if time.monotonic() - self._pruned >= PRUNE_SECONDS:

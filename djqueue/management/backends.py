@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,9 @@ from django.db import DatabaseError, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from djqueue.compat import task_backends
+from djqueue.compat import InvalidTaskBackend, task_backends
+from djqueue.exceptions import InvalidOptions
+from djqueue.outbox import Outbox
 
 
 def backend_of(alias: str) -> Any:
@@ -23,13 +26,25 @@ def backend_of(alias: str) -> Any:
     if not hasattr(type(backend), "engine"):
         raise CommandError(
             f"The backend {alias!r} in TASKS is {type(backend).__name__}, which keeps no jobs of djqueue."
-            " Use djqueue.backends.PostgresBackend."
+            " Use djqueue.backends.PostgresBackend or RedisBackend."
         )
     if problems := [each for each in backend.check() if each.is_serious() and not each.is_silenced()]:
         raise CommandError("\n".join(f"{each.obj}: {each.msg}\n  {each.hint}" for each in problems))
-    if problem := _migrations_problem(backend.settings.database):
+    if (database := backend.database_of_tables) is not None and (problem := _migrations_problem(database)):
         raise CommandError(problem)
     return backend
+
+
+def outboxes_of(backend: Any) -> list[Outbox]:
+    """Return the outboxes of all backends whose jobs go into this one's store: its leader is the leader of them all."""
+    found = []
+    for alias in task_backends:
+        with suppress(InvalidTaskBackend, InvalidOptions):
+            other: Any = task_backends[alias]
+            outbox = getattr(other, "outbox", None)
+            if outbox is not None and other.engine.store == backend.engine.store:
+                found.append(outbox)
+    return found
 
 
 def _migrations_problem(alias: str) -> str:

@@ -1,4 +1,8 @@
-"""The tables of djqueue."""
+"""The tables of djqueue.
+
+On PostgreSQL only (``required_db_vendor``): a project on another database keeps its jobs in Redis, and nothing would read these
+tables. The option is Django's own and no part of the schema, so it could be added here later without a migration.
+"""
 
 import datetime
 from typing import Any
@@ -55,6 +59,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "leader",
                 "verbose_name_plural": "leaders",
             },
@@ -71,6 +76,7 @@ class Migration(migrations.Migration):
                 ("pause_reason", models.TextField(db_default="", verbose_name="reason")),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "queue",
                 "verbose_name_plural": "queues",
             },
@@ -115,6 +121,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "worker",
                 "verbose_name_plural": "workers",
             },
@@ -226,6 +233,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "finished job",
                 "verbose_name_plural": "finished jobs",
                 "indexes": [models.Index(fields=["finished_at"], name="djqueue_finishedjob_finished")],
@@ -344,6 +352,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_features": ["supports_partial_indexes"],
+                "required_db_vendor": "postgresql",
                 "verbose_name": "job",
                 "verbose_name_plural": "jobs",
                 "indexes": [

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "unique key",
                 "verbose_name_plural": "unique keys",
             },

@@ -162,6 +162,7 @@ class Migration(migrations.Migration):
                 ("runs", models.IntegerField(db_default=0, verbose_name="runs")),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "cron entry",
                 "verbose_name_plural": "cron entries",
                 "permissions": [
@@ -204,6 +205,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "required_db_vendor": "postgresql",
                 "verbose_name": "cron tick",
                 "verbose_name_plural": "cron ticks",
                 "indexes": [

@@ -79,7 +79,8 @@ class _StatementLimit:
             left = max(0.001, self.deadline - time.monotonic())
             if left < self.told.get(connection.alias, math.inf) / 2:
                 self.told[connection.alias] = left
-                self._set(connection, str(int(left * 1000) or 1))
+                # Rounded up: a statement that ends before the deadline would be an error of its own, and no timeout.
+                self._set(connection, str(math.ceil(left * 1000)))
         return execute(sql, params, many, context)
 
     def forget(self, connection: BaseDatabaseWrapper) -> None:

@@ -7,7 +7,6 @@ SystemExit, not a stray CancelledError, not an exception that fails when it is p
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
@@ -22,6 +21,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
 
 from djqueue import carriers, telemetry
+from djqueue.compression import decode_arguments
 from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
@@ -41,7 +41,6 @@ DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
 
 logger = logging.getLogger("djqueue.executor")
-_scan = json.JSONDecoder().scan_once
 
 
 class _StaleClaim(Exception):
@@ -273,14 +272,7 @@ class Executor:
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
-        try:
-            # What json.loads calls, in C, without what it does around it.
-            args = _scan(job.args, 0)[0] if job.args != "[]" else []
-            kwargs = _scan(job.kwargs, 0)[0] if job.kwargs != "{}" else {}
-        except StopIteration:
-            raise ValueError("The stored arguments are no JSON; somebody edited the row.") from None
-        if not isinstance(args, list) or not isinstance(kwargs, dict):
-            raise TypeError("The stored arguments are not a list and an object; somebody edited the row.")
+        args, kwargs = decode_arguments(job.args, job.kwargs)
         if task.takes_context:
             args.insert(0, self._observers.context(run.execution, run.cancelled, run.deadline_at))
         return args, kwargs

@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,13 +18,12 @@ from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.maintenance.leader import Leader
-from djqueue.maintenance.lifeline import Lifeline, Lost
-from djqueue.maintenance.pruner import Pruner
-from djqueue.maintenance.scheduler import Scheduler
-from djqueue.maintenance.stager import Stager
+from djqueue.maintenance.crew import Crew
+from djqueue.maintenance.lifeline import Lost
+from djqueue.outbox import Outbox
 from djqueue.records import WorkerInfo
 from djqueue.runtime import child
+from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.signals import SignalPipe
@@ -37,8 +37,6 @@ _LONGEST_RESPAWN_SECONDS = 30.0
 _SPAWN_RETRY_SECONDS = 2.0
 _STABLE_SECONDS = 10.0
 _MOST_FAILED_STARTS = 3
-_STALLED_SECONDS = 60.0
-"""After so long without a look at the crontab it is said to stand still."""
 
 UNHEALTHY_SECONDS = 8.0
 """Without a good beat for so long: the workers have stopped fetching, and others may soon take them for dead."""
@@ -57,35 +55,20 @@ class SupervisorSpec:
     drain: bool = False
     cron: bool = False
     """Enqueue the jobs of the crontab while it leads."""
-    database: str = "default"
     max_jobs: int | None = None
     max_rss_mebibytes: int | None = None
     max_age_seconds: float | None = None
     verbosity: int = 1
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Child:
-    """One worker process."""
-
-    id: UUID
-    name: str
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    claims: ClaimBlock
-    started: float = field(default_factory=time.monotonic)
-    is_ready: bool = False
-    is_announced: bool = False
-    is_working: bool = False
-    overdue: dict[int, int] = field(default_factory=dict)
-    """Job id → claim of what it was killed for."""
-
-
 class Supervisor:
     """Runs in the main thread; executes no code of the application beyond its settings, and, for the crontab, the import of
     its ``tasks`` modules (why: see ``maintenance/scheduler.py``)."""
 
-    def __init__(self, spec: SupervisorSpec, engine: Engine, options: Options) -> None:
+    def __init__(
+        self, spec: SupervisorSpec, engine: Engine, options: Options, *, outboxes: Sequence[Outbox] = ()
+    ) -> None:
+        """``outboxes``: where jobs for this store wait, if they do."""
         self._spec = spec
         self._engine = engine
         self._options = options
@@ -103,25 +86,17 @@ class Supervisor:
         self._failed_starts = 0
         self._register = engine.open_worker()
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
-        self._leader = Leader(engine.open_worker(), uuid4())
-        self._stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: self._leader.is_leader)
-        self._pruner = Pruner(engine.open_worker(), options.prune_rules(), is_leader=lambda: self._leader.is_leader)
-        self._lifeline = Lifeline(engine.open_worker(), self._leader, silent=self._heart.silent, dead=self._heart.dead)
-        self._scheduler = (
-            Scheduler(engine.open_cron(), database=spec.database, is_leader=lambda: self._leader.is_leader)
-            if spec.cron
-            else None
+        self._crew = Crew(
+            engine, options, silent=self._heart.silent, dead=self._heart.dead, has_cron=spec.cron, outboxes=outboxes
         )
-        self._warned = 0.0
-        self._leader.loops = {"stager": self._stager, "pruner": self._pruner, "lifeline": self._lifeline}
+        self._lifeline = self._crew.lifeline
+        self._is_admitted = False
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
         with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, self._leader, self._stager, self._pruner, self._lifeline]
-            if self._scheduler is not None:
-                services.append(self._scheduler)
+            services: list[Service] = [self._heart, *self._crew.services]
             for service in services:
                 service.start()
             try:
@@ -153,7 +128,7 @@ class Supervisor:
                 self._end_overdue(one)
             self._watch_store()
             self._obey_stop_requests()
-            self._watch_scheduler()
+            self._crew.watch()
             ready = signals.wait([one.control for one in living], self._pause())
             for one in living:
                 if one.control in ready:
@@ -229,6 +204,8 @@ class Supervisor:
         """Bring a child to work: announced in the store first, beating, then told to go."""
         try:
             if not one.is_announced:
+                if not self._admit():
+                    return
                 self._register.register([self._info(one)])
                 one.is_announced = True
                 self._heart.add(one.id, one.claims)
@@ -242,6 +219,23 @@ class Supervisor:
             one.is_working = True
             self._send(one, STOP if self._is_stopping else GO)
             telemetry.emit("djqueue.worker.start", worker=one.name, id=one.id, pid=one.process.pid)
+
+    def _admit(self) -> bool:
+        """Look at the server once, before the first worker may fetch; leave if no worker may run there."""
+        if not self._is_admitted:
+            inspection = self._register.inspect()
+            self._is_admitted = True
+            level = logging.WARNING if inspection.concerns else logging.INFO
+            telemetry.emit(
+                "djqueue.store.seen", level, store=self._engine.store, server=inspection.server, **inspection.about
+            )
+            for concern in inspection.concerns:
+                level = logging.CRITICAL if concern.is_fatal else logging.WARNING
+                telemetry.emit("djqueue.store.concern", level, what=concern.text, advice=concern.hint)
+                if concern.is_fatal:
+                    self._exit_code = EXIT_CANNOT_START
+                    self._stop_requests += 1
+        return self._exit_code == EXIT_OK
 
     def _info(self, one: Child) -> WorkerInfo:
         queues = {queue: lane.slots for lane in self._spec.lanes for queue in lane.queues}
@@ -356,16 +350,6 @@ class Supervisor:
                 # Its claims belong to others by now: nothing it does may count any more.
                 one.process.kill()
 
-    def _watch_scheduler(self) -> None:
-        """Say aloud that the crontab stands still: a module that never ends to import looks like peace otherwise."""
-        scheduler = self._scheduler
-        if scheduler is None or self._is_stopping:
-            return
-        still = time.monotonic() - scheduler.last_success
-        if still > _STALLED_SECONDS and time.monotonic() - self._warned > _STALLED_SECONDS:
-            self._warned = time.monotonic()
-            telemetry.emit("djqueue.cron.stalled", logging.ERROR, still_seconds=still, is_alive=scheduler.is_alive)
-
     # Stopping
 
     def _on_stop(self) -> None:
@@ -375,11 +359,7 @@ class Supervisor:
         if self._stop_requests and not self._is_stopping:
             self._is_stopping = True
             telemetry.emit("djqueue.supervisor.stopping", workers=len(self._living()))
-            self._leader.stop()
-            self._stager.stop()
-            self._pruner.stop()
-            if self._scheduler is not None:
-                self._scheduler.stop()
+            self._crew.stop_leading()
             self._kill_after = time.monotonic() + self._options.shutdown_timeout_seconds + GRACE_SECONDS
             for one in self._living():
                 self._heart.set_draining(one.id)

@@ -10,19 +10,22 @@ from airports.dataset import FAMOUS
 from airports.models import Airport
 from airports.tasks import draw_postcard, fetch_weather
 from bookings.models import Booking
-from djqueue.models import FinishedJob, Job
+from djqueue import api
+from djqueue.api import JobFilter
+from djqueue.states import FINAL_STATES
 
 
 def home(request: HttpRequest) -> HttpResponse:
     admin = reverse("admin:index")
+    jobs = api.engine_of("default")
     airports = Airport.objects.aggregate(count=Count("*"), countries=Count("country", distinct=True))
     context = {
         "counts": [
             ("airports", airports["count"], reverse("airports")),
             ("countries", airports["countries"], reverse("airports")),
             ("bookings", Booking.objects.count(), f"{admin}bookings/booking/"),
-            ("jobs to do", Job.objects.count(), f"{admin}djqueue/job/"),
-            ("jobs done", FinishedJob.objects.count(), f"{admin}djqueue/finishedjob/"),
+            ("jobs to do", sum(sum(queue.states.values()) for queue in jobs.counts()), f"{admin}djqueue/job/"),
+            ("jobs done", jobs.count(JobFilter(states=FINAL_STATES)).count, f"{admin}djqueue/finishedjob/"),
         ],
         "postcards": (
             Airport.objects.exclude(postcard="")

@@ -1,28 +1,42 @@
-"""Read what became of the demonstration's jobs.
+"""Read what became of the demonstration's jobs, whichever store they are in.
 
-A site that wants to know about one job asks ``task.get_result(id)``. For figures about thousands of them,
-djqueue's tables are ordinary Django models: ``Job`` holds what is still to do, ``FinishedJob`` the history.
+A site that wants to know about one job asks ``task.get_result(id)``. For figures about thousands of them there is the
+engine of a backend: ``counts`` is cheap at any time, ``newest`` reads whole jobs.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from statistics import quantiles
 
-from django.db.models import Count, F, Max
-from django.db.models.functions import Coalesce, Greatest, Now
-
-from djqueue.models import FinishedJob, Job, Worker
+from djqueue.api import engine_of
+from djqueue.records import Job, JobFilter
 
 
 def highest_id() -> int:
     """Jobs with a greater id were enqueued after this moment."""
-    return max(model.objects.aggregate(id=Coalesce(Max("id"), 0))["id"] for model in (Job, FinishedJob))
+    return max((job.id for job in engine_of("default").newest(JobFilter(), limit=1).jobs), default=0)
 
 
 def has_workers() -> bool:
     """Whether some worker gave a sign of life in the last ten seconds."""
-    return Worker.objects.filter(died_at=None, beat_at__gt=Now() - timedelta(seconds=10)).exists()
+    return any(not worker.is_dead and worker.silent_seconds < 10 for worker in engine_of("default").workers())
+
+
+def is_at_rest() -> bool:
+    """Whether every job has ended. Then no job can enqueue another, either."""
+    return not any(queue.states for queue in engine_of("default").counts())
+
+
+def jobs_after(id: int) -> Iterator[Job]:
+    """Yield the jobs that are newer than this one, page by page, the newest first."""
+    before: int | None = None
+    while True:
+        page = engine_of("default").newest(JobFilter(), before=before, limit=1000)
+        yield from (job for job in page.jobs if job.id > id)
+        before = page.before
+        if before is None or before <= id + 1:
+            return
 
 
 @dataclass
@@ -39,23 +53,15 @@ class Tally:
     def ended(self) -> int:
         return sum(self.ended_of(task) for task in self.states)
 
-    @property
-    def has_ended(self) -> bool:
-        return self.ended == self.enqueued
-
     def ended_of(self, task: str) -> int:
         return sum(self.states[task][state] for state in ("completed", "discarded", "cancelled"))
 
 
 def tally(after: int) -> Tally:
-    """Count the jobs after this id, in one statement, so that no job is seen in neither table or in both."""
-
-    def counted(model: type[Job] | type[FinishedJob]):
-        return model.objects.filter(id__gt=after).order_by().values_list("task", "state").annotate(count=Count("*"))
-
+    """Count the jobs after this id. While they run, the pages are of different moments: good enough to look at."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
-    for task, state, count in counted(Job).union(counted(FinishedJob), all=True):
-        states[task][state] += count
+    for job in jobs_after(after):
+        states[job.task][job.state] += 1
     return Tally(states)
 
 
@@ -90,13 +96,8 @@ class TaskFigures:
 
 def figures(after: int) -> dict[str, TaskFigures]:
     """Measure the finished jobs after this id, by task. The duration is that of the last attempt."""
-    rows = (
-        FinishedJob.objects.filter(id__gt=after)
-        .annotate(last_started_at=Greatest(Coalesce(F("started_at"), F("attempted_at")), F("attempted_at")))
-        .order_by("id")
-        .values_list("task", "state", "attempt", "last_started_at", "finished_at")
-    )
     by_task: dict[str, TaskFigures] = defaultdict(TaskFigures)
-    for task, state, attempt, started_at, finished_at in rows.iterator():
-        by_task[task].add(state, attempt, started_at.timestamp(), finished_at.timestamp())
+    for job in jobs_after(after):
+        began = max(at for at in (job.started_at, job.attempted_at) if at)
+        by_task[job.task].add(job.state, job.attempt, began.timestamp(), job.finished_at.timestamp())
     return dict(by_task)

@@ -29,7 +29,7 @@ class Bars:
     def __exit__(self, *exc_info: object) -> None:
         self.progress.stop()
 
-    def show(self, tally: Tally) -> None:
+    def show(self, tally: Tally, *, has_ended: bool) -> None:
         for task, states in sorted(tally.states.items()):
             name = task.rpartition(".")[2]
             if task not in self.bars:
@@ -49,9 +49,9 @@ class Lines:
     def __exit__(self, *exc_info: object) -> None:
         pass
 
-    def show(self, tally: Tally) -> None:
+    def show(self, tally: Tally, *, has_ended: bool) -> None:
         now = (tally.enqueued, tally.ended)
-        is_due = time.monotonic() >= self.next_line_at or tally.has_ended
+        is_due = time.monotonic() >= self.next_line_at or has_ended
         if is_due and now != self.last:
             self.last = now
             self.next_line_at = time.monotonic() + SECONDS_BETWEEN_LINES

@@ -28,7 +28,7 @@ from airports.tasks import (
 from bookings.models import Booking
 from bookings.tasks import charge_card
 from demo import proof
-from demo.jobs import Tally, TaskFigures, figures, has_workers, highest_id, tally
+from demo.jobs import Tally, TaskFigures, figures, has_workers, highest_id, is_at_rest, tally
 from demo.login import create_login
 from demo.processes import manage, must_run, stop, tail
 from demo.progress import progress
@@ -179,9 +179,10 @@ class Show:
     def wait(self, worker: subprocess.Popen) -> Tally:
         """Wait until every job has ended; jobs that enqueue further jobs included."""
         while True:
-            now = tally(self.first_id)
-            self.progress.show(now)
-            if now.has_ended:
+            has_ended = is_at_rest()
+            now = tally(self.first_id)  # afterwards: what is at rest stays as it is
+            self.progress.show(now, has_ended=has_ended)
+            if has_ended:
                 return now
             must_run(worker, "worker", self.log)
             if time.monotonic() > self.deadline:

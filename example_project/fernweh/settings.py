@@ -51,6 +51,14 @@ TASKS = {
         },
     },
 }
+# djqueue: the same jobs in Redis or Valkey. The tasks know nothing of it.
+if os.environ.get("DJQUEUE_BACKEND") == "redis":
+    TASKS["default"]["BACKEND"] = "djqueue.backends.RedisBackend"
+    TASKS["default"]["OPTIONS"] |= {
+        "url": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
+        # A paid booking must get its ticket, also when the process dies between the commit and the enqueue.
+        "outbox": True,
+    }
 
 # Where the tasks find the weather service. `manage.py demo` and `manage.py serve` start one and tell its
 # address.

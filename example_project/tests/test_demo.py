@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from djqueue.models import FinishedJob, Job
+
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -54,6 +56,24 @@ def test_the_demo_does_its_work_twice(environment):
         assert "2,900 airports imported, every value as in the data set" in run.stdout
         assert "2 discarded as planned" in run.stdout
         assert "login admin, password admin" in run.stdout
+
+
+def test_the_demo_does_its_work_with_its_jobs_in_redis(environment):
+    run = subprocess.run(
+        [sys.executable, str(MANAGE), "demo", "--small", "--deadline", "100"],
+        env={**environment, "DJQUEUE_BACKEND": "redis"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "2,900 airports imported, every value as in the data set" in run.stdout
+    assert "2 discarded as planned" in run.stdout
+    assert "DJQUEUE_BACKEND=redis python3 run.py serve" in run.stdout
+    assert not Job.objects.exists()
+    assert not FinishedJob.objects.exists()
 
 
 def test_the_demo_says_what_was_not_done_in_time_and_fails(environment):

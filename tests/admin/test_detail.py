@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.admin import job_url
-from djqueue.admin.detail import read
+from djqueue.admin.stores import store_named
 from djqueue.admin.timeline import timeline
 from djqueue.models import Job
 from tests.admin.conftest import ago, make_finished, make_job, make_worker
@@ -210,6 +210,6 @@ def test_the_timeline_shows_what_is_still_to_come() -> None:
 def test_reading_a_job_finds_it_in_either_table() -> None:
     live, finished = make_job(), make_finished()
 
-    assert read(live.pk) == Job.objects.get(pk=live.pk)
-    assert read(finished.pk).finished_at is not None  # type: ignore[union-attr]
-    assert read(10**9) is None
+    assert store_named().job(live.pk) == Job.objects.get(pk=live.pk)
+    assert store_named().job(finished.pk).finished_at is not None  # type: ignore[union-attr]
+    assert store_named().job(10**9) is None

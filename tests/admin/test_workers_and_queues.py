@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from djqueue.admin import base, queues
+from djqueue.admin import stores, tables
 from djqueue.engines.postgres.reading import ReadTooSlow
 from djqueue.models import Job, Queue
 from tests.admin.conftest import Login, ago, make_job, make_worker
@@ -92,7 +92,7 @@ def test_a_queue_leads_to_its_jobs_only_for_who_may_see_them(viewer: Client, log
 def test_queues_are_listed_without_numbers_when_counting_takes_too_long(viewer: Client) -> None:
     make_job(queue="mail")
 
-    with mock.patch.object(queues.PostgresEngine, "counts", side_effect=ReadTooSlow):
+    with mock.patch.object(tables.PostgresEngine, "counts", side_effect=ReadTooSlow):
         html = viewer.get(QUEUES).content.decode()
 
     assert "took too long" in html
@@ -109,20 +109,20 @@ def test_a_paused_queue_has_a_page(viewer: Client) -> None:
 
 
 def test_the_database_is_the_routers_or_else_that_of_the_backend(settings: Any) -> None:
-    assert base.database(Job) == "default"
+    assert stores.database(Job) == "default"
 
     settings.TASKS = {
         "broken": {"BACKEND": "no.such.Backend"},
         "default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"database": "jobs"}},
     }
-    assert base.database(Job) == "jobs"
+    assert stores.database(Job) == "jobs"
 
     settings.DATABASE_ROUTERS = [mock.Mock(spec=["db_for_read"], db_for_read=lambda model, **hints: "replica")]
-    with mock.patch.object(base.router, "routers", settings.DATABASE_ROUTERS):
-        assert base.database(Job) == "replica"
+    with mock.patch.object(stores.router, "routers", settings.DATABASE_ROUTERS):
+        assert stores.database(Job) == "replica"
 
 
 def test_wrong_options_do_not_keep_anybody_from_looking(settings: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"databse": "x"}}}
 
-    assert base.database(Job) == "default"
+    assert stores.database(Job) == "default"

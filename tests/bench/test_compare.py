@@ -16,6 +16,7 @@ import pytest
 from bench import compare
 from bench.harness import report
 from bench.harness.results import Results
+from bench.harness.scenarios import SCENARIOS
 from bench.peers import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +145,9 @@ def test_tables_and_plot_show_figures_failures_and_absent_peers() -> None:
         ),
         run_of("djqueue", "drain_c10", 1, value=500.0, client_cpu=0.02, server_cpu=None),
         run_of("djqueue", "lat_100", 0, value=1.5, p99=4.0),
+        run_of("djqueue", "drain_c10", 2, value=400.0, last_tenth=800.0),
+        run_of("djqueue", "snapshot", 0, value=390.0, last_tenth=720.0),
+        run_of("djqueue", "backlog", 0, value=380.0, added=70.0, backlog_bytes=300 * 2**20, worker_bytes=60 * 2**20),
         run_of("slow<er>", "drain_c10", 0, value=100.0),
         run_of("slow<er>", "lat_100", 0, problem="cannot keep up"),
     ]
@@ -153,17 +157,28 @@ def test_tables_and_plot_show_figures_failures_and_absent_peers() -> None:
     assert "| djqueue | 400 (300–500) |" in text
     assert "| slow<er> | 4.00 × |" in text
     assert "1.50 / 4.00" in text
+    assert "| djqueue | 390 | 720 | 90 % |" in text
+    assert "| djqueue | 380 | 70.0 | 300 | 60.0 |" in text
     assert "not installed: no network" in text
     assert "- slow<er>, lat_100: cannot keep up" in text
     # It is our own drawing, not a stranger's document.
     titles = [node.text for node in ElementTree.fromstring(drawn).iter() if node.tag.endswith("text")]  # noqa: S314
-    assert "slow<er>" in titles
+    assert {"slow<er>", "1.50 · p99 4.00"} <= set(titles)
+
+
+def test_a_peer_is_not_asked_what_makes_no_sense_for_it() -> None:
+    for peer in registry.PEERS.values():
+        assert bool(peer.why_not("snapshot")) >= (not peer.is_on_postgres)
+        assert not peer.why_not("lat_100")
+        for scenario in SCENARIOS:
+            assert peer.speed(scenario) > 0, (peer.name, scenario)
+    assert registry.PEERS["djqueue"].speed("io_c10") == 900
 
 
 # ----------------------------------------------------------------------------------------------------- a run
 
 
-@pytest.mark.timeout(400)  # eight short programs and three checkpoints, on a machine that may have much else to do
+@pytest.mark.timeout(400)  # some fifteen short programs and checkpoints, on a machine that may have much else to do
 def test_a_tiny_run_of_djqueue_delivers_each_job_once(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     # 30,000 expected jobs/s × 1 s × the scale = 210 jobs.
@@ -171,7 +186,7 @@ def test_a_tiny_run_of_djqueue_delivers_each_job_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "compare", "--peers", "djqueue", *options]
 
     ended = subprocess.run(
-        [*command, "--scenario", "add_bulk1000,drain_c10,retry"],
+        [*command, "--scenario", "add_bulk1000,drain_c10,retry,snapshot,backlog"],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"},
         capture_output=True,
@@ -182,8 +197,9 @@ def test_a_tiny_run_of_djqueue_delivers_each_job_once(tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stderr
     runs = {run["scenario"]: run for run in json.loads(file.read_text())["runs"]}
-    assert [run.get("problem") for run in runs.values()] == [None] * 3
+    assert [run.get("problem") for run in runs.values()] == [None] * 5
     assert runs["drain_c10"]["jobs"] == 210
     assert runs["drain_c10"]["wal_bytes"] > 0
+    assert runs["backlog"]["backlog_bytes"] > 0
     assert file.with_suffix(".md").exists()
     ElementTree.fromstring(file.with_suffix(".svg").read_text())  # noqa: S314 - our own drawing

@@ -8,10 +8,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from djqueue.contrib import embedded
-from tests.chaos import plan
+from tests.chaos import plan, stores
 from tests.chaos.ledger import DIRECTORY, Ledger, read
 
 
@@ -22,10 +24,12 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=20.0, help="Calls to enqueue per second and producer, of 3.")
     parser.add_argument("--keep", type=Path, help="Leave ledger and logs in this directory.")
     parser.add_argument("--plan", action="store_true", help="Only print what would be done.")
+    parser.add_argument("--backend", choices=sorted(plan.WEIGHTS), default="postgres", help="What is broken.")
+    parser.add_argument("--program", help="Another server than Valkey: the path of a redis-server.")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
-    acts = plan.make(seed, options.minutes * 60)
-    print(f"chaos: seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True)
+    acts = plan.make(seed, options.minutes * 60, options.backend)
+    print(f"chaos: {options.backend}, seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True)
     if options.plan:
         print(*acts, sep="\n")
         return 0
@@ -34,25 +38,31 @@ def main() -> int:
     # fsync off: the machine itself does not crash, and what a killed server wrote, the kernel has.
     settings = {"fsync": False, "max_connections": 200, "log_min_messages": "warning"}
     try:
-        with embedded.postgres(settings=settings) as server:
-            violations = run(server, directory, acts, seed, options.minutes * 60, options.rate)
-            log = server.log.read_text(errors="replace")
-            violations += [f"Server log: {line}" for line in log.splitlines() if "PANIC" in line]
+        with ExitStack() as servers:
+            database = servers.enter_context(embedded.postgres(settings=settings))
+            store: stores.Store = stores.Postgres(database)
+            if options.backend == "redis":
+                store = stores.Redis(servers.enter_context(embedded.valkey(program=options.program)), database.url)
+            violations = run(store, directory, acts, seed, options.minutes * 60, options.rate)
+            log = stores.log_of(store)
+            violations += [
+                f"Server log: {line}" for line in log.splitlines() if any(word in line for word in store.odd)
+            ]
             print(f"deadlocks that the server resolved: {log.count('deadlock detected')}")
     finally:
         if options.keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     for violation in violations[:50]:
         print(f"VIOLATION {violation}")
-    print(f"chaos: seed {seed}: {len(violations)} violations", flush=True)
+    print(f"chaos: {options.backend}, seed {seed}: {len(violations)} violations", flush=True)
     return 1 if violations else 0
 
 
 def run(
-    server: embedded.PostgresServer, directory: Path, acts: list[plan.Act], seed: int, seconds: float, rate: float
+    store: stores.Store, directory: Path, acts: list[plan.Act], seed: int, seconds: float, rate: float
 ) -> list[str]:
     os.environ.update(
-        {"DATABASE_URL": server.url, "DJANGO_SETTINGS_MODULE": "tests.chaos.settings", DIRECTORY: str(directory)}
+        {**store.environment, "DJANGO_SETTINGS_MODULE": "tests.chaos.settings", DIRECTORY: str(directory)}
     )
     import django
 
@@ -60,7 +70,7 @@ def run(
     from django.core.management import call_command
     from django.db import connection
 
-    from djqueue.models import FinishedJob, Job, Worker
+    from tests import backlog
     from tests.chaos.checker import Final, History, check
     from tests.chaos.fleet import SLOTS, Fleet
     from tests.chaos.producers import Producer
@@ -70,7 +80,7 @@ def run(
         cursor.execute("CREATE TABLE chaos_effect (job bigint NOT NULL)")
     connection.close()
     ledger = Ledger(directory)
-    fleet = Fleet(server, directory, ledger, {**os.environ, "PYTHONWARNINGS": "default"})
+    fleet = Fleet(store, directory, ledger, {**os.environ, "PYTHONWARNINGS": "default"})
     producers = [Producer(seed * 10 + number, ledger, rate) for number in range(3)]
     problems: list[str] = []
     try:
@@ -90,55 +100,44 @@ def run(
             producer.join(30)
             if producer.is_alive():
                 problems.append("A producer hangs.")
-        print(f"calm after {time.monotonic() - began:.0f} s, {Job.objects.count()} jobs left", flush=True)
+        print(f"calm after {time.monotonic() - began:.0f} s, {backlog.live()} jobs left", flush=True)
 
-        def settle(what: str, limit: float, is_done: object) -> None:
+        def settle(what: str, limit: float, is_done: Callable[[], bool]) -> None:
             deadline = time.monotonic() + limit
-            while not is_done() and time.monotonic() < deadline:  # type: ignore[operator]
+            while not is_done() and time.monotonic() < deadline:
                 fleet.wait(time.monotonic() + 0.5)
-            if not is_done():  # type: ignore[operator]
+            if not is_done():
                 problems.append(f"{what} after {limit:g} s.")
 
+        def workers(is_dead: bool) -> int:
+            return sum(worker.is_dead == is_dead for worker in backlog.engine().workers())
+
         # A sweep for claims without an owner comes once a minute.
-        settle("Jobs have not ended", 100, lambda: not Job.objects.exists())
+        settle("Jobs have not ended", 100, lambda: not backlog.live())
         processes = plan.SUPERVISORS * plan.PROCESSES
-        settle("Rows of dead workers are left", 45, lambda: Worker.objects.filter(died_at=None).count() == processes)
-        settle("Rows of dead workers are left", 45, lambda: not Worker.objects.exclude(died_at=None).exists())
+        settle("Dead workers are left", 45, lambda: workers(False) == processes)
+        settle("Dead workers are left", 45, lambda: not workers(True))
         fleet.stop()
         survivors = fleet.survivors()
         if survivors:
             problems.append(f"Worker processes are left: {survivors}.")
         time.sleep(0.5)  # a server process lives a moment longer than its client
         with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
-            locks = cursor.fetchone()[0]
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-            )
-            connections = cursor.fetchone()[0]
             cursor.execute("SELECT job, count(*) FROM chaos_effect GROUP BY job")
             effects = Counter(dict(cursor.fetchall()))
-        rows = Worker.objects.count()
-        problems += [
-            f"{count} {what} left at the end."
-            for count, what in ((locks, "advisory locks"), (connections, "connections"), (rows, "worker rows"))
-            if count
-        ]
+        if rows := len(backlog.engine().workers()):
+            problems.append(f"{rows} workers left at the end.")
         history = History(effects=effects, slots=SLOTS, supervisor_of=fleet.supervisor_of())
-        fields = ("id", "state", "attempt", "max_attempts")
-        for id, *values in Job.objects.values_list(*fields):
-            history.finals[id] = Final(*values, live=True)
-        for id, *values in FinishedJob.objects.values_list(*fields):
-            if id in history.finals:
-                problems.append(f"Job {id} is in both tables.")
-            history.finals[id] = Final(*values)
-        connection.close()
+        for job in backlog.jobs():
+            history.finals[job.id] = Final(str(job.state), job.attempt, job.max_attempts, live=not job.state.is_final)
+        backlog.close()
+        problems += store.leftovers()
     finally:
         for producer in producers:
             producer.stop()
         fleet.kill()
-    history.add(read(directory))
     history.problems = [*problems, *fleet.problems, *fleet.log_problems()]
+    history.add(read(directory))
     _report(history, fleet.counts)
     return check(history)
 
@@ -153,8 +152,10 @@ def _report(history: object, counts: dict[str, int]) -> None:
     print("acts:", ", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
     print(
         f"jobs: {len(history.enqueued)} acknowledged, {len(history.rolled_back)} rolled back,"
-        f" {len(history.finals)} in the tables: {dict(Counter(final.state for final in history.finals.values()))}"
+        f" {len(history.finals)} in the store: {dict(Counter(final.state for final in history.finals.values()))}"
     )
+    if history.forgotten:
+        print(f"forgotten with the store's last second: {len(history.lost())} acknowledged jobs")
     print(
         f"executions: {executions}, of which repeated {repeated}: {natural} by the task's own wish, "
         f"{repeated - natural} by a fault; processes: {len(history.supervisor_of)}"

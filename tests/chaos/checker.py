@@ -11,9 +11,12 @@ When is a further execution explained? Take two executions of one job that follo
 - A's process was told to leave (SIGTERM, to it or to its supervisor) and A ran on for longer than it may, or its outcome could not
   be stored for as long.
 - A is transactional and the store went away around its commit.
+- The store crashed and forgot what it had answered last (Redis that syncs each second), A's claim or outcome among it.
+
+What was acknowledged in the time that the store forgot may be lost, with what became of it. It is counted.
 
 A kill of some other process, or an outage alone, explains nothing: outcomes are kept and stored later. B may overlap
-with A only when A's worker fell silent or had to leave.
+with A only when A's worker fell silent or had to leave, or the store forgot A.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ ACK_SECONDS = 2.0
 RECOVERY_SECONDS = 12.0
 SILENT_SECONDS = 8.0
 LEAVE_SECONDS = 28.0
+CLAIM_SECONDS = 1.0
+"""What is fetched is begun, or handed back, within that time."""
 KILL_SECONDS = 0.2
 """Between a kill and its note, or the note and the kill."""
 
@@ -77,6 +82,12 @@ class History:
     terms: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     stops: dict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
     outages: list[Span] = field(default_factory=list)
+    forgotten: list[Span] = field(default_factory=list)
+    """What happened in such a time the store may not know any more."""
+    acknowledged: dict[int, float] = field(default_factory=dict)
+    """When; of jobs of a transaction, when it had committed."""
+    followed_up: set[int] = field(default_factory=set)
+    """Jobs of a transaction: where the store takes no part in it, they arrive when the store is back."""
     supervisor_of: dict[int, int] = field(default_factory=dict)
     finals: dict[int, Final] = field(default_factory=dict)
     effects: Counter[int] = field(default_factory=Counter)
@@ -91,7 +102,11 @@ class History:
             at = note["at"]
             match note["kind"]:
                 case "enqueued":
+                    self.problems += [f"The id {id} was given twice." for id in note["jobs"] if id in self.enqueued]
                     self.enqueued.update(dict.fromkeys(note["jobs"], note["task"]))
+                    self.acknowledged.update(dict.fromkeys(note["jobs"], at))
+                    if note.get("transaction"):
+                        self.followed_up.update(note["jobs"])
                 case "rolled back":
                     self.rolled_back.update(note["jobs"])
                 case "start":
@@ -113,6 +128,18 @@ class History:
                         self.stops[pid].append(Span(note["since"], at))
                 case "outage":
                     self.outages.append(Span(note["since"], at))
+                case "forgotten":
+                    self.forgotten.append(Span(note["since"], at))
+
+    def may_be_lost(self, job: int) -> bool:
+        """Whether the store forgot that it took this job."""
+        at = arrived = self.acknowledged[job]
+        if job in self.followed_up:
+            arrived = max((o.end + RECOVERY_SECONDS for o in self.outages if o.meets(at - 1, at)), default=at)
+        return any(span.meets(at, arrived) for span in self.forgotten)
+
+    def lost(self) -> list[int]:
+        return [job for job in self.enqueued if job not in self.finals]
 
 
 def check(history: History) -> list[str]:
@@ -137,8 +164,8 @@ class _Checker:
         final, executions = h.finals.get(job), h.executions.get(job, [])
         if job in h.rolled_back and (final or executions):
             yield "its transaction was rolled back, and it is there."
-        if job in h.enqueued and final is None:
-            yield "it was acknowledged, and is in no table."
+        if job in h.enqueued and final is None and not h.may_be_lost(job):
+            yield "it was acknowledged, and is gone."
         if final is not None:
             if final.live:
                 yield f"it never ended: {final.state}."
@@ -160,7 +187,7 @@ class _Checker:
             reason = self._explain(a, b)
             if not reason:
                 yield f"the execution of attempt {b.attempt} in process {b.pid} has no explanation."
-            elif b.start < self._ended(a) and reason not in ("silent", "left"):
+            elif b.start < self._ended(a) and reason not in ("silent", "left", "forgotten"):
                 yield f"attempt {b.attempt} in process {b.pid} overlaps with the execution before, which was {reason}."
 
     def _explain(self, a: Execution, b: Execution) -> str:
@@ -175,6 +202,8 @@ class _Checker:
             return "silent"
         if self._had_to_leave(a):
             return "left"
+        if any(span.meets(a.start - CLAIM_SECONDS, unstored) and b.start >= span.start for span in self.h.forgotten):
+            return "forgotten"
         if self.h.enqueued.get(a.job) == "write" and any(
             span.meets(a.start, (a.end or b.start) + ACK_SECONDS) for span in self.h.outages
         ):

@@ -13,13 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import psycopg
-
-from djqueue.contrib.embedded import PostgresServer
 from tests.chaos.ledger import Ledger
 from tests.chaos.plan import PROCESSES, SUPERVISORS, Act
+from tests.chaos.stores import Store
 
 SLOTS = {"default": 8, "slow": 2, "single": 1}
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (\w+) (\S+)")
@@ -67,8 +64,8 @@ class Member:
 
 
 class Fleet:
-    def __init__(self, server: PostgresServer, directory: Path, ledger: Ledger, env: dict[str, str]) -> None:
-        self.server = server
+    def __init__(self, store: Store, directory: Path, ledger: Ledger, env: dict[str, str]) -> None:
+        self.store = store
         self._directory = directory
         self._ledger = ledger
         self._env = env
@@ -134,14 +131,19 @@ class Fleet:
             else:
                 self._stop(targets, act.seconds)
         elif verb == "terminate":
-            self._terminate(share=0.3 if whom == "some" else 1.0)
+            self._end_connections(share=0.3 if whom == "some" else 1.0)
         elif verb == "restart":
-            with self._outage():
-                self.server.restart("immediate")
+            if self._away_since is None:
+                with self._outage():
+                    self.store.server.restart()
         elif verb == "away":
             self._go_away(act.seconds)
+        elif verb == "flush":
+            self.store.refuse(whom, True)
+        elif verb == "refuse":
+            self._refuse(whom, act.seconds)
         else:
-            self._make_read_only(act.seconds)
+            self._crash(is_power_cut=verb == "power")
 
     def _kill(self, member: Member, pids: list[int], seconds: float) -> None:
         if member.pid in pids:
@@ -185,52 +187,51 @@ class Fleet:
         finally:
             self._ledger.note("outage", since=since)
 
-    def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.server.url, autocommit=True, options="-c default_transaction_read_only=off")
-
-    def _terminate(self, share: float) -> None:
+    def _end_connections(self, share: float) -> None:
         if self._away_since is None:
-            with self._outage(), suppress(psycopg.OperationalError), self.connect() as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                    " AND pid <> pg_backend_pid() AND random() < %s",
-                    [share],
-                )
+            with self._outage():
+                self.store.end_connections(share)
 
     def _go_away(self, seconds: float) -> None:
         if self._away_since is not None:
             return
         self._away_since = time.monotonic()
-        self.server.stop("immediate")
+        forgotten_since = self.store.crash()
 
         def come_back() -> None:
             assert self._away_since is not None
-            self.server.start()
+            self.store.server.start()
             self._ledger.note("outage", since=self._away_since)
+            self._forget(forgotten_since)
             self._away_since = None
 
         self._at(seconds, come_back)
 
-    def _make_read_only(self, seconds: float) -> None:
+    def _crash(self, *, is_power_cut: bool) -> None:
+        if self._away_since is None:
+            with self._outage():
+                since = self.store.crash(is_power_cut=is_power_cut)
+                self.store.server.start()
+            self._forget(since)
+
+    def _forget(self, since: float | None) -> None:
+        if since is not None:
+            self._ledger.note("forgotten", since=since)
+
+    def _refuse(self, what: str, seconds: float) -> None:
         if self._away_since is not None:
             return
         since = time.monotonic()
-        self._set_read_only("on")
+        self.store.refuse(what, True)
 
         def end() -> None:
             if self._away_since is not None:
                 self._at(1, end)
                 return
-            self._set_read_only("off")
+            self.store.refuse(what, False)
             self._ledger.note("outage", since=since)
 
         self._at(seconds, end)
-
-    def _set_read_only(self, value: str) -> None:
-        with self.connect() as connection:
-            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
-            connection.execute("SELECT pg_reload_conf()")
-        self._terminate(1.0)
 
     def calm_down(self) -> None:
         """Undo what still lasts: everything is back and runs at the end."""

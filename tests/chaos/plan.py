@@ -8,7 +8,7 @@ from typing import NamedTuple
 SUPERVISORS = 3
 PROCESSES = 2
 
-_WEIGHTS = {
+_PROCESSES = {
     "kill child": 6,
     "kill supervisor": 2,
     "kill both": 2,
@@ -17,12 +17,23 @@ _WEIGHTS = {
     "stop child": 3,
     "stop supervisor": 3,
     "stop both": 2,
-    "terminate some": 4,
-    "terminate all": 2,
-    "restart": 2,
-    "away": 1,
-    "read only": 1,
 }
+_CONNECTIONS = {"terminate some": 4, "terminate all": 2}
+WEIGHTS: dict[str, dict[str, int]] = {
+    "postgres": {**_PROCESSES, **_CONNECTIONS, "crash": 2, "away": 1, "refuse writes": 1},
+    "redis": {
+        **_PROCESSES,
+        **_CONNECTIONS,
+        "restart": 2,
+        "crash": 2,
+        "power cut": 2,
+        "away": 1,
+        "refuse writes": 1,
+        "refuse full": 1,
+        "flush scripts": 3,
+    },
+}
+"""How often what happens, by the kind of store."""
 
 
 class Act(NamedTuple):
@@ -40,17 +51,18 @@ class Act(NamedTuple):
         return f"{self.at:7.2f} s  {self.what}{where}" + (f" for {self.seconds:.1f} s" if self.seconds else "")
 
 
-def make(seed: int, seconds: float) -> list[Act]:
+def make(seed: int, seconds: float, store: str = "postgres") -> list[Act]:
     """Plan acts for so many seconds: now and then in a burst, so that one fault meets another."""
     chance = random.Random(seed)
+    weights = WEIGHTS[store]
     acts = []
     at = 6.0
     while at < seconds:
-        [what] = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+        [what] = chance.choices(list(weights), list(weights.values()))
         length = {
             "stop": chance.uniform(1, 20),
             "away": chance.uniform(3, 15),
-            "read": chance.uniform(3, 12),
+            "refuse": chance.uniform(3, 12),
         }.get(what.split()[0], 0.0)
         if what in ("kill supervisor", "kill both", "term supervisor"):
             length = chance.uniform(0, 6)

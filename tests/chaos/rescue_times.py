@@ -52,12 +52,13 @@ class Trial:
         from django.db import connection
 
         from tests.chaos.fleet import Fleet
+        from tests.chaos.stores import Postgres
 
         call_command("migrate", verbosity=0)
         connection.close()
         self.server = server
         self.directory = directory
-        self.fleet = Fleet(server, directory, Ledger(directory), {**os.environ, "PYTHONWARNINGS": "default"})
+        self.fleet = Fleet(Postgres(server), directory, Ledger(directory), {**os.environ, "PYTHONWARNINGS": "default"})
         self.is_ok = True
         self._is_loading = threading.Event()
         self._is_over = False

@@ -6,4 +6,8 @@ from tests.settings import *  # noqa: F403
 from tests.settings import INSTALLED_APPS, TASKS
 
 INSTALLED_APPS = [*(app for app in INSTALLED_APPS if app != "tests.app"), "tests.chaos"]
-TASKS = {"default": {**TASKS["default"], "QUEUES": ["default", "slow", "single"]}}
+_default = {**TASKS["default"], "QUEUES": ["default", "slow", "single"]}
+if _default["BACKEND"].endswith("RedisBackend"):
+    # What a transaction enqueues while the server is away must arrive.
+    _default["OPTIONS"] = {**_default["OPTIONS"], "outbox": True}
+TASKS = {"default": _default}

@@ -15,7 +15,12 @@ SUPERVISOR, CHILD, OTHER = 100, 101, 202
 
 def history(*executions: Execution, state: str = "completed", attempt: int | None = None) -> History:
     """A quiet history of job 7, completed by the given executions."""
-    made = History(enqueued={7: "quick"}, supervisor_of={CHILD: SUPERVISOR, OTHER: 200}, slots={"default": 2})
+    made = History(
+        enqueued={7: "quick"},
+        acknowledged={7: 0.5},
+        supervisor_of={CHILD: SUPERVISOR, OTHER: 200},
+        slots={"default": 2},
+    )
     made.executions[7] = list(executions)
     made.finals[7] = Final(state, attempt or len(executions), 20)
     return made
@@ -40,10 +45,26 @@ def planted(expected: str) -> Callable[[Callable[[], History]], Callable[[], His
     return add
 
 
-@planted("in no table")
+@planted("is gone")
 def a_lost_job() -> History:
     made = history()
     del made.finals[7]
+    return made
+
+
+@planted("is gone")
+def a_job_that_was_enqueued_before_what_the_store_forgot() -> History:
+    made = history()
+    del made.finals[7]
+    made.acknowledged[7] = 4.0
+    made.outages, made.forgotten = [Span(6, 9)], [Span(5, 9)]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_of_what_ended_before_what_the_store_forgot() -> History:
+    made = history(ran(1, 2), ran(12, 13, pid=OTHER, attempt=1))
+    made.outages, made.forgotten = [Span(6, 9)], [Span(5, 9)]
     return made
 
 
@@ -179,6 +200,33 @@ def test_a_supervisor_that_was_stopped_for_long_explains_an_overlap() -> None:
     assert check(made) == []
 
 
+def test_what_the_store_forgot_may_be_lost_and_is_counted() -> None:
+    made = history()
+    made.finals.clear()
+    made.acknowledged[7] = 5.5
+    made.forgotten = [Span(5, 9)]
+
+    assert check(made) == []
+    assert made.lost() == [7]
+
+
+def test_what_a_transaction_enqueued_may_have_arrived_after_the_outage_in_which_it_committed() -> None:
+    made = history()
+    made.finals.clear()
+    made.acknowledged[7], made.followed_up = 5.5, {7}
+    made.outages, made.forgotten = [Span(5, 9)], [Span(18, 20)]
+
+    assert check(made) == []
+
+
+def test_an_outcome_that_the_store_forgot_explains_the_next_run_and_so_does_a_claim() -> None:
+    for first in (ran(5, 6), ran(5.5, 30)):
+        made = history(first, ran(12, 13, pid=OTHER, attempt=1))
+        made.outages, made.forgotten = [Span(7, 9)], [Span(5, 9)]
+
+        assert check(made) == []
+
+
 def test_a_retry_needs_no_explanation() -> None:
     assert check(history(ran(1, 2, "again"), ran(3, 4, attempt=2))) == []
 
@@ -192,6 +240,7 @@ def test_notes_become_a_history() -> None:
         {"kind": "kill", "at": 4.0, "pids": [CHILD], "by": "plan"},
         {"kind": "stopped", "at": 9.0, "since": 5.0, "pids": [CHILD]},
         {"kind": "outage", "at": 9.0, "since": 8.0},
+        {"kind": "forgotten", "at": 9.0, "since": 6.0},
     ]
 
     made.add(reversed(notes))
@@ -201,7 +250,17 @@ def test_notes_become_a_history() -> None:
     assert made.kills[CHILD] == [4.0]
     assert made.stops[CHILD] == [Span(5.0, 9.0)]
     assert made.outages == [Span(8.0, 9.0)]
+    assert made.forgotten == [Span(6.0, 9.0)]
+
+
+def test_an_id_that_was_given_twice_is_found() -> None:
+    made = history(ran(1, 2))
+
+    made.add([{"kind": "enqueued", "at": 9.0, "jobs": [7], "task": "quick", "arguments": []}])
+
+    assert check(made) == ["The id 7 was given twice."]
 
 
 def test_one_seed_is_one_plan() -> None:
-    assert plan.make(7, 120) == plan.make(7, 120) != plan.make(8, 120)
+    for store in plan.WEIGHTS:
+        assert plan.make(7, 120, store) == plan.make(7, 120, store) != plan.make(8, 120, store)

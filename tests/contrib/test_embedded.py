@@ -5,91 +5,26 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-import djqueue
 from djqueue.contrib import embedded
 from djqueue.contrib.embedded import postgres_server, process
+from djqueue.contrib.embedded import server as servers
+from tests.contrib.owners import python_for, start_owner
 
-ROOT = Path(djqueue.__file__).parent.parent
 FAST = {"fsync": False}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users' rights")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory to keep data in; what root's servers keep elsewhere is removed afterwards."""
-    directory = tmp_path / "data"
-    yield directory
-    shutil.rmtree(process.home_for(directory))
 
 
 def query(url: str, statement: str) -> list[tuple[object, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
-
-
-def start_owner(
-    directory: Path | None, *, python: str = sys.executable, user: int | None = None, **variables: str
-) -> subprocess.Popen[str]:
-    """Start another process that runs a server and prints its address and process id, until its input
-    ends."""
-    kept = str(directory) if directory else None
-    program = f"""
-        import sys
-        from djqueue.contrib import embedded
-
-        with embedded.postgres({kept!r}, settings={{"fsync": False}}) as server:
-            print(server.url, server.pid, server.is_owner, server.data_directory, flush=True)
-            sys.stdin.read()
-    """
-    return subprocess.Popen(
-        [python, "-c", textwrap.dedent(program)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-    )
-
-
-def python_for(user: int) -> str | None:
-    """Return an interpreter that this user can run: ours, or the system's when ours lies below a closed
-    home."""
-    question = "import sys, ctypes; assert sys.version_info >= (3, 11)"
-    for python in (sys.executable, "/usr/bin/python3"):
-        with suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run(
-                [python, "-c", question],
-                user=user,
-                group=user,
-                extra_groups=[],
-                check=True,
-                cwd="/",
-                capture_output=True,
-            )
-            return python
-    return None
-
-
-@pytest.fixture
-def owners() -> Iterator[list[subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for owner in started:
-        owner.communicate(timeout=30)
 
 
 class TestServer:
@@ -136,7 +71,7 @@ class TestServer:
             assert query(second.url, "SELECT to_regclass('here')") == [(None,)]
 
     @pytest.mark.parametrize("mode", ["fast", "immediate"])
-    def test_restart_keeps_the_port_and_the_data(self, mode: postgres_server.StopMode) -> None:
+    def test_restart_keeps_the_port_and_the_data(self, mode: servers.StopMode) -> None:
         with embedded.postgres() as server:
             query(server.url, "CREATE TABLE kept AS SELECT 1 AS number")
             before = (server.url, server.pid)

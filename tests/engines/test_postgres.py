@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.models import Job
 from djqueue.records import Ack, NewJob
 from djqueue.states import JobState
 
@@ -184,6 +187,19 @@ class TestNotifications:
             assert notifications.heard() == []
             assert deaf.wait(0.01) == set()
             assert deaf._connection is None
+
+
+class TestTable:
+    @pytest.mark.parametrize("state", JobState)
+    @pytest.mark.parametrize("is_ready", [True, False])
+    def test_only_what_is_available_or_executes_has_a_ready_at_and_nothing_finished_is_live(
+        self, engine, state, is_ready
+    ):
+        engine.insert([ONE])
+        ready = {JobState.AVAILABLE, JobState.EXECUTING} if is_ready else {"scheduled", "retryable", "suspended"}
+
+        with nullcontext() if state in ready else pytest.raises(IntegrityError, match="djqueue_job_ready"):
+            Job.objects.update(state=state, ready_at=datetime.now(UTC) if is_ready else None)
 
 
 class TestListenerConnection:

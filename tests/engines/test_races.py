@@ -154,7 +154,7 @@ class TestAckAgainstRescue:
 class TestUniqueInsert:
     def insert_uncommitted(self, session: psycopg.Connection, *keys: str) -> None:
         columns = {name: [default] * len(keys) for name, default in NewJob("tests.task")._asdict().items()}
-        session.execute(sql("insert"), {**columns, "unique_key": list(keys), "now": None})
+        session.execute(sql("insert"), {**columns, "unique_key": list(keys), "now": None, "relaxed": False})
 
     def insert(self, engine: PostgresEngine, *keys: str) -> list[InsertedJob]:
         run = in_thread(engine, lambda: engine.insert([NewJob("tests.task", unique_key=key) for key in keys]))
@@ -497,7 +497,7 @@ def test_a_transaction_with_an_old_clock_does_not_jump_the_queue(engine, worker,
     session.execute("SELECT now()")  # the transaction's clock stops here
     [first] = engine.insert([NewJob("tests.task")])
     columns = {name: [value] for name, value in NewJob("tests.task")._asdict().items()}
-    [second] = session.execute(sql("insert"), {**columns, "now": None}).fetchall()
+    [second] = session.execute(sql("insert"), {**columns, "now": None, "relaxed": False}).fetchall()
     session.commit()
 
     assert [job.id for job in worker.fetch("default", 2, me)] == [first.id, second[0]]

@@ -1,8 +1,9 @@
-"""A single job on PostgreSQL: one message, and nobody else's work in it."""
+"""A single job on PostgreSQL: one statement, and nobody else's work in it."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,7 @@ import pytest
 from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from djqueue.engines.postgres import PostgresEngine, single
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.models import Job
 from djqueue.records import NewJob
 
@@ -40,14 +41,14 @@ def server_side_binding():
         connection.close()
 
 
-class TestOneMessage:
+class TestOneStatement:
     def test_outside_of_a_transaction_it_is_one(self, postgres):
         with CaptureQueriesContext(connection) as queries:
             [job] = postgres.insert([NEW])
 
         [statement] = statements(queries)
-        assert statement.startswith("BEGIN; INSERT")
-        assert "COMMIT; SELECT NOT pg_try_advisory_xact_lock_shared" in statement
+        assert statement.startswith("INSERT")
+        assert "pg_try_advisory_xact_lock_shared" in statement
         assert Job.objects.get().pk == job.id
 
     def test_it_is_committed_and_the_connection_is_idle_again(self, postgres, watcher):
@@ -99,16 +100,6 @@ class TestOneMessage:
         postgres.insert([NEW])
         assert Job.objects.count() == 1
 
-    def test_an_interrupted_insert_leaves_none_either(self, postgres):
-        def interrupt(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-            execute("BEGIN", None, many, context)
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt), connection.execute_wrapper(interrupt):
-            postgres.insert([NEW])
-
-        assert connection.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-
     def test_a_wake_that_fails_does_not_make_the_caller_enqueue_twice(self, postgres, caplog):
         listener = postgres.open_listener()
         listener.mark(["default"])
@@ -122,47 +113,22 @@ class TestOneMessage:
         assert Job.objects.get().pk == job.id
         assert "No worker could be woken" in caplog.text
 
-    def test_with_server_side_binding_it_takes_two(self, postgres):
+    def test_with_server_side_binding_it_is_one_too(self, postgres):
         with server_side_binding(), CaptureQueriesContext(connection) as queries:
             postgres.insert([NEW])
 
-        assert len(statements(queries)) == 2
+        assert len(statements(queries)) == 1
         assert Job.objects.count() == 1
 
-    def test_without_listen_nobody_is_asked(self, transactional_db):
-        with CaptureQueriesContext(connection) as queries:
-            PostgresEngine("default", listen=False).insert([NEW])
-
-        [statement] = statements(queries)
-        assert statement.startswith("INSERT")
-
-
-class TestRelaxed:
     @pytest.mark.parametrize("listen", [True, False])
-    def test_it_does_not_wait_for_the_disk(self, transactional_db, listen):
-        with CaptureQueriesContext(connection) as queries:
-            [job] = PostgresEngine("default", listen=listen).insert([NEW], relaxed=True)
+    def test_a_lock_is_held_until_the_commit_only_where_somebody_may_sleep(self, transactional_db, at_commit, listen):
+        with at_commit("SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"):
+            PostgresEngine("default", listen=listen).insert([NEW])
 
-        [statement] = statements(queries)
-        assert statement.startswith(f"BEGIN; {single._RELAXED}; INSERT")
-        assert Job.objects.get().pk == job.id
+        assert at_commit.seen() == ["1" if listen else "0"]
 
-    def test_the_setting_ends_with_the_insert(self, postgres):
-        postgres.insert([NEW], relaxed=True)
+    def test_a_job_for_later_asks_for_no_lock(self, postgres, at_commit):
+        with at_commit("SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"):
+            postgres.insert([NEW._replace(delay=timedelta(hours=1))])
 
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW synchronous_commit")
-            assert cursor.fetchone() == ("on",)
-
-    def test_it_is_ignored_in_the_callers_transaction(self, postgres):
-        with transaction.atomic(), connection.cursor() as cursor:
-            postgres.insert([NEW], relaxed=True)
-            cursor.execute("SHOW synchronous_commit")
-            assert cursor.fetchone() == ("on",)
-
-    def test_with_server_side_binding(self, postgres):
-        with server_side_binding(), CaptureQueriesContext(connection) as queries:
-            postgres.insert([NEW], relaxed=True)
-            assert single._RELAXED in statements(queries)
-
-        assert Job.objects.count() == 1
+        assert at_commit.seen() == ["0"]

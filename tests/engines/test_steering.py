@@ -9,6 +9,7 @@ from django.db import transaction
 
 from djqueue.records import Ack, Found, JobFilter, NewJob, SteerOutcome
 from djqueue.states import JobState
+from tests.engines.test_conformance import in_transactions
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -191,6 +192,7 @@ class TestCancel:
         assert told(steered) == [("skipped", "It is executing."), ("cancelled", "")]
         assert worker.cancel_requested([running]) == []
 
+    @in_transactions
     def test_it_joins_the_callers_transaction(self, engine):
         id = insert_one(engine)
 
@@ -328,16 +330,23 @@ class TestFind:
             jobs = JobFilter(**filters)
             found = engine.count(jobs, now=NOW + 100 * SECOND)
             ids = engine.find(jobs, last=found.last, now=NOW + 100 * SECOND)
+            newest = engine.newest(jobs, now=NOW + 100 * SECOND)
             assert found.count == len(ids)
+            assert [job.id for job in newest.jobs] == ids[::-1]
             return ids
 
         assert find() == [old, mail, report, other]
         assert find(queue="mail") == [old, mail, report]
         assert find(task="tests.report") == [report]
+        assert find(task_prefix="tests.r") == [report]
+        assert find(task_prefix="tests_") == find(task_prefix="%") == []
+        assert find(worker=me) == [old]
         assert find(states=(JobState.DISCARDED,)) == [old]
         assert find(states=(JobState.DISCARDED, JobState.AVAILABLE), queue="mail") == [old, mail, report]
         assert find(older_than=60 * SECOND, queue="mail") == [old, mail]
         assert find(older_than=200 * SECOND) == []
+        assert find(newer_than=100 * SECOND) == [report]
+        assert find(newer_than=101 * SECOND) == [old, mail, report, other]
         assert find(queue="it's \" %s") == []
 
     def test_a_batch_goes_on_after_the_last_and_ends_where_the_count_said(self, engine):
@@ -375,7 +384,7 @@ class TestPause:
         assert engine.queues() == [("default", NOW, "anna", "No paper.")]
         assert engine.resume("default")
         assert [job.id for job in worker.fetch("default", 10, me)] == [id]
-        assert engine.queues() == [("default", None, "", "")]
+        assert not [rules for rules in engine.queues() if rules.paused_at]
 
     def test_what_executes_goes_on(self, engine, worker, me):
         id = insert_one(engine)

@@ -15,9 +15,10 @@ from django.db import transaction
 
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.maintenance.pruner import Pruner
-from djqueue.models import FinishedJob, Job
-from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, SteerOutcome, UniqueRule
+from djqueue.models import Job
+from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, PruneRule, SteerOutcome, UniqueRule
 from djqueue.states import FINAL_STATES, JobState
+from tests.engines.test_conformance import in_transactions
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -51,6 +52,11 @@ def end(
     worker: WorkerEngine, job: ClaimedJob, state: JobState = JobState.COMPLETED, now: datetime = NOW, **fields
 ) -> None:
     assert worker.ack([Ack(job.id, job.claim, state, started=0.0, **fields)], now=now) == {job.id}
+
+
+def forget(worker: WorkerEngine, now: datetime = NOW + SECOND) -> int:
+    """Delete what has ended before this time from the history; return how many jobs that were."""
+    return worker.prune([PruneRule(state, timedelta(0)) for state in FINAL_STATES], now=now).count
 
 
 @pytest.fixture
@@ -118,6 +124,28 @@ class TestUnique:
 
         assert [job.was_duplicate for job in jobs] == [False, False, True, False]
 
+    @pytest.mark.parametrize("rule", [LIVE_ONLY, REPLACE, RESCHEDULE])
+    def test_a_single_job_by_the_stores_own_clock_holds_its_key_as_any_other(self, engine, worker, me, rule):
+        first, twin = (engine.insert([NewJob("t", unique_key="k")], rule=rule)[0] for _ in range(2))
+        assert (first.was_duplicate, twin) == (False, first._replace(was_duplicate=True))
+
+        end(worker, fetch(worker, me))
+        [again] = engine.insert([NewJob("t", unique_key="k")], rule=rule)
+
+        assert not again.was_duplicate
+        assert engine.get(again.id).unique_key == "k"
+
+    def test_a_job_that_asks_for_no_period_neither_heeds_nor_ends_one(self, engine, worker, me):
+        held = engine.insert([NewJob("t", unique_key="k")], rule=WINDOW)[0]
+        end(worker, fetch(worker, me))
+
+        [other] = engine.insert([NewJob("t", unique_key="k")])
+        assert not other.was_duplicate
+        end(worker, fetch(worker, me))
+
+        assert engine.insert([NewJob("t", unique_key="k")], rule=WINDOW)[0].id == held.id
+
+    @in_transactions
     @pytest.mark.parametrize("rule", RULES)
     def test_a_rolled_back_job_leaves_its_key_free(self, engine, rule):
         with transaction.atomic():
@@ -342,10 +370,10 @@ class TestWindow:
 
         assert insert(engine, WINDOW).was_duplicate
 
-    def test_the_period_outlives_the_history(self, engine, run):
+    def test_the_period_outlives_the_history(self, engine, worker, run):
         first = insert(engine, WINDOW)
         run()
-        FinishedJob.objects.all().delete()
+        assert forget(worker) == 1
 
         assert insert(engine, WINDOW)[:2] == (first.id, "completed")
 
@@ -386,12 +414,12 @@ class TestCompleted:
 
         assert not insert(engine, rule).was_duplicate
 
-    def test_without_a_period_it_holds_the_key_for_as_long_as_it_is_kept(self, engine, run):
+    def test_without_a_period_it_holds_the_key_for_as_long_as_it_is_kept(self, engine, worker, run):
         insert(engine, COMPLETED)
         run()
 
         assert insert(engine, COMPLETED, now=NOW + timedelta(days=9999)).was_duplicate
-        FinishedJob.objects.all().delete()
+        assert forget(worker) == 1
         assert not insert(engine, COMPLETED).was_duplicate
 
 
@@ -490,6 +518,7 @@ class TestFollowUp:
 
         assert fetch(worker, me).id == next.id
 
+    @in_transactions
     def test_the_stager_lets_it_begin_when_nobody_else_did_and_wakes_a_worker(self, engine, worker, me, listener):
         first = insert(engine, FOLLOW_UP)
         fetch(worker, me)
@@ -503,6 +532,7 @@ class TestFollowUp:
         assert listener.wait(10) == {"default"}
         assert fetch(worker, me).id == next.id
 
+    @in_transactions
     def test_whoever_comes_before_the_stager_gives_it_the_newest_values(self, engine, worker, me):
         first = insert(engine, FOLLOW_UP)
         fetch(worker, me)
@@ -514,6 +544,7 @@ class TestFollowUp:
         worker.stage(now=NOW)
         assert fetch(worker, me).args == "[3]"
 
+    @in_transactions
     def test_it_waits_for_a_job_of_another_rule_that_came_before_it_too(self, engine, worker, me):
         first = insert(engine, FOLLOW_UP)
         fetch(worker, me)
@@ -564,13 +595,13 @@ class TestPruneKeys:
         assert insert(engine, WINDOW, key="new").was_duplicate
 
     def test_keys_without_an_end_go_with_the_jobs_that_held_them(self, engine, worker, run, me):
-        for key in ("pruned", "kept"):
-            insert(engine, COMPLETED, key=key)
-            run()
+        for key, now in (("pruned", NOW - HOUR), ("kept", NOW)):
+            insert(engine, COMPLETED, key=key, now=now)
+            run(now=now)
         insert(engine, COMPLETED, key="failed")
         run(JobState.DISCARDED)
         insert(engine, COMPLETED, key="live")
-        FinishedJob.objects.filter(unique_key="pruned").delete()
+        assert forget(worker, now=NOW - SECOND) == 1
 
         assert worker.prune_keys() == 2
         assert [insert(engine, COMPLETED, key=key).was_duplicate for key in ("kept", "live", "pruned", "failed")] == [

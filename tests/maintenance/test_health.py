@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection
 
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.protocol import Engine
+from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.health import Finding, judge, size, span
-from djqueue.models import Worker
-from djqueue.records import Ack, Health, NewJob, SeenQueue, SeenWorker, SnapshotHolder
+from djqueue.records import Ack, NewJob
 from djqueue.states import JobState
+from djqueue.vitals import Concern, Health, Inspection, SeenQueue, SeenWorker, SnapshotHolder
+from tests import settings as test_settings
+from tests import stores
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -30,6 +35,10 @@ GOOD = Health(
     notification_usage=0.0,
 )
 
+OLD = Concern(id="E", text="It is too old.", hint="Upgrade it.", is_fatal=True)
+FORGETFUL = Concern(id="W", text="A restart loses all jobs.", hint="Set appendonly yes.")
+on_redis = pytest.mark.parametrize("engine", stores.REDIS, indirect=True)
+
 
 def changed(**fields: object) -> Health:
     names = Health.__dataclass_fields__
@@ -38,11 +47,6 @@ def changed(**fields: object) -> Health:
 
 def wrong(health: Health, **options: float) -> list[Finding]:
     return [finding for finding in judge(health, **options) if not finding.is_ok]
-
-
-def execute(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
 
 
 class TestJudge:
@@ -68,6 +72,8 @@ class TestJudge:
             ({"fetch_index_bytes": 2**30}, "sizes", "REINDEX", False),
             ({"notification_usage": 0.5}, "notifications", "end it", True),
             ({"dead_rows": None}, "dead rows", "", False),
+            ({"server": Inspection(server="Redis 5", concerns=[OLD])}, "server", "Upgrade", True),
+            ({"server": Inspection(server="Redis 8", concerns=[FORGETFUL])}, "server", "appendonly", False),
         ],
     )
     def test_what_is_wrong_is_told_with_advice(self, fields, name, words, is_fatal):
@@ -102,12 +108,34 @@ class TestJudge:
         assert [size(n) for n in (12, 2048, 5 * 2**20, 3 * 2**30)] == ["12 bytes", "2 KiB", "5 MiB", "3.0 GiB"]
 
 
+@on_redis
+class TestServer:
+    def test_what_the_server_is_and_how_much_history_it_keeps_is_told(self, engine, worker, me):
+        engine.insert([NewJob("tests.task")])
+        [job] = worker.fetch("default", 1, me)
+        worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)])
+
+        findings = judge(engine.health())
+
+        [server, *concerns] = [finding for finding in findings if finding.name == "server"]
+        assert server.text.startswith(("Valkey 9", "Redis 7"))
+        assert "eviction: noeviction" in server.text
+        # The servers of the tests write nothing to the disk.
+        assert [(finding.level, "appendonly" in finding.advice) for finding in concerns] == [("warning", True)]
+        assert [finding.text for finding in findings if finding.name == "history"] == [
+            "Finished jobs that are kept: 1."
+        ]
+
+    def test_nothing_is_said_of_what_only_a_database_has(self, engine):
+        names = {finding.name for finding in judge(engine.health())}
+
+        assert names.isdisjoint({"snapshots", "dead rows", "sizes", "notifications"})
+
+
 class TestLook:
     def test_the_oldest_available_job_of_each_queue_counts_whatever_its_level(self, engine, worker, me):
-        engine.insert([NewJob("tests.task"), NewJob("tests.task", priority=9), NewJob("tests.task", queue="mail")])
-        execute(
-            "UPDATE djqueue_job SET ready_at = ready_at - interval '1 hour' WHERE priority = 0 AND queue = 'default'"
-        )
+        engine.insert([NewJob("tests.task")], now=engine.now() - timedelta(hours=1))
+        engine.insert([NewJob("tests.task", priority=9), NewJob("tests.task", queue="mail")])
 
         default, mail = engine.health().queues
 
@@ -122,27 +150,11 @@ class TestLook:
 
         assert [queue.oldest_available_seconds for queue in engine.health().queues] == [None]
 
-    def test_who_holds_a_snapshot_is_named(self, engine):
-        with connect("default", "report") as reader:
-            reader.autocommit = False
-            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            reader.execute("SELECT 1")
-            pid = reader.info.backend_pid
-
-            holders = engine.health().holders
-
-        [holder] = [one for one in holders if "djqueue report" in one.name]
-        assert holder.kind == "session"
-        assert f"pid {pid}," in holder.name
-        assert holder.age_seconds is not None
-
     def test_workers_leader_and_overdue_jobs_are_seen(self, engine, worker, me):
         worker.elect(uuid4(), 10.0, loops={"stager": 3.0})
         engine.insert([NewJob("tests.task")])
         [job] = worker.fetch("default", 1, me)
-        worker.ack([Ack(job.id, job.claim, JobState.RETRYABLE, delay=60.0)])
-        execute("UPDATE djqueue_job SET scheduled_at = now() - interval '20 seconds'")
-        Worker.objects.update(beat_at="2020-01-01T00:00Z")
+        worker.ack([Ack(job.id, job.claim, JobState.RETRYABLE, delay=60.0)], now=engine.now() - timedelta(seconds=80))
 
         health = engine.health()
 
@@ -150,29 +162,38 @@ class TestLook:
         assert 3 <= health.loops["stager"] < 60
         assert 20 <= health.overdue_seconds < 80
         assert [one.name for one in health.workers] == ["test"]
-        assert health.workers[0].silent_seconds > 86_400
-        assert [queue.queue for queue in health.queues] == []
+        assert 0 <= health.workers[0].silent_seconds < 60
+        assert [(queue.queue, queue.oldest_available_seconds) for queue in health.queues] == [("default", None)]
+
+    def test_a_queue_that_only_a_dead_or_draining_worker_serves_is_not_served(self, engine, worker, register):
+        dead, draining = register(), register()
+        engine.insert([NewJob("tests.task")])
+        worker.bury([dead])
+        assert engine.health().queues[0].is_served
+
+        worker.beat([draining], draining=[draining])
+
+        assert not engine.health().queues[0].is_served
+        assert sorted(one.is_dead for one in engine.health().workers) == [False, True]
+
+    def test_a_paused_queue_is_seen_though_nothing_is_in_it(self, engine):
+        engine.pause("mail")
+
+        assert [(queue.queue, queue.is_paused) for queue in engine.health().queues] == [("mail", True)]
 
     def test_a_lease_that_ran_out_is_no_leader(self, engine, worker):
         worker.elect(uuid4(), -1.0)
 
         assert engine.health().leader_seconds is None
 
-    def test_sizes_and_statistics_are_read(self, engine):
-        health = engine.health()
 
-        assert health.is_autovacuum_on is True
-        assert None not in (health.dead_rows, health.table_bytes, health.history_bytes, health.notification_usage)
-
-    def test_autovacuum_that_was_switched_off_is_seen(self, engine):
-        execute("ALTER TABLE djqueue_job SET (autovacuum_enabled = false)")
-        try:
-            assert engine.health().is_autovacuum_on is False
-        finally:
-            execute("ALTER TABLE djqueue_job RESET (autovacuum_enabled)")
-
-
+@pytest.mark.parametrize("engine", ["postgres", "valkey"], indirect=True)
 class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _store(self, engine: Engine, settings: Any) -> None:
+        if not isinstance(engine, PostgresEngine):
+            settings.TASKS = test_settings.tasks("redis")
+
     def look(self, *args: str) -> tuple[int, str]:
         out = StringIO()
         try:
@@ -189,7 +210,7 @@ class TestCommand:
         assert code == 0, text
         assert "BAD" not in text
 
-    def test_without_a_worker_it_is_not(self):
+    def test_without_a_worker_it_is_not(self, engine):
         code, text = self.look()
 
         assert code == 1
@@ -205,17 +226,17 @@ class TestCommand:
         assert (code, answer["is_healthy"]) == (1, False)
         assert [f["name"] for f in answer["findings"] if f["level"] == "bad"] == ["queue mail"]
 
-    def test_a_database_that_does_not_answer_is_unhealthy(self, monkeypatch):
+    def test_a_server_that_does_not_answer_is_unhealthy(self, engine, monkeypatch):
         def fail(self: object) -> None:
-            raise DatabaseError("no such table")
+            raise EngineUnavailable("The server at nowhere:1 cannot be reached: refused")
 
-        monkeypatch.setattr("djqueue.engines.postgres.engine.PostgresEngine.health", fail)
+        monkeypatch.setattr(type(engine), "health", fail)
 
         code, text = self.look()
 
         assert code == 1
-        assert "manage.py migrate" in text
+        assert "nowhere:1" in text
 
-    def test_nonsense_is_refused(self):
+    def test_nonsense_is_refused(self, engine):
         with pytest.raises(CommandError, match="is no number of seconds"):
             self.look("--max-age-seconds", "nan")

@@ -1,33 +1,48 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import override_settings
 
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.maintenance import pruner as module
 from djqueue.maintenance.pruner import PASS_SECONDS, Pruner
-from djqueue.models import FinishedJob
-from djqueue.records import Pruned, PruneRule
-from djqueue.states import JobState
+from djqueue.records import Ack, JobFilter, NewJob, Pruned, PruneRule
+from djqueue.states import FINAL_STATES, JobState
+from tests import settings as test_settings
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
 RULE = PruneRule(JobState.COMPLETED, timedelta(days=1))
 
 
-def fill(count: int, state: str = "completed", age: str = "2 days", queue: str = "default") -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO djqueue_finishedjob (id, state, queue, task, finished_at)"
-            " SELECT nextval('djqueue_job_id_seq'), %s, %s, 'tests.task', now() - %s::interval + n * interval '1 us'"
-            " FROM generate_series(1, %s) AS n",
-            [state, queue, age, count],
-        )
+Fill = Callable[..., None]
+
+
+@pytest.fixture
+def fill(engine: Engine, worker: WorkerEngine, me: UUID) -> Fill:
+    """Leave a history: so many jobs that ended so long ago."""
+
+    def fill(
+        count: int, state: JobState = JobState.COMPLETED, age: timedelta = timedelta(days=2), queue: str = "default"
+    ) -> None:
+        at = engine.now() - age
+        engine.insert([NewJob("tests.task", queue=queue)] * count, now=at)
+        jobs = worker.fetch(queue, count, me, now=at)
+        assert len(worker.ack([Ack(job.id, job.claim, state) for job in jobs], now=at)) == count
+
+    return fill
+
+
+def kept(engine: Engine) -> int:
+    return engine.count(JobFilter(states=FINAL_STATES)).count
 
 
 class Scripted:
@@ -50,26 +65,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_pass_deletes_what_is_old_and_then_rests(worker):
+def test_a_pass_deletes_what_is_old_and_then_rests(engine, worker, fill: Fill):
     fill(1200)
-    fill(10, age="1 hour")
+    fill(10, age=timedelta(hours=1))
     pruner = Pruner(worker, [RULE], is_leader=lambda: True)
 
     rests = [pruner.run_once()]
     while rests[-1] < PASS_SECONDS:
         rests.append(pruner.run_once())
 
-    assert FinishedJob.objects.count() == 10
+    assert kept(engine) == 10
     assert 1 < len(rests) < 20
     assert pruner.last_run is not None
 
 
-def test_who_does_not_lead_deletes_nothing(worker):
+def test_who_does_not_lead_deletes_nothing(engine, worker, fill: Fill):
     fill(1)
 
     Pruner(worker, [RULE], is_leader=lambda: False).run_once()
 
-    assert FinishedJob.objects.count() == 1
+    assert kept(engine) == 1
 
 
 def test_a_slow_step_makes_the_next_one_smaller_and_a_quick_one_larger(clock):
@@ -96,55 +111,33 @@ def test_it_rests_for_a_multiple_of_its_work_and_less_when_it_falls_behind(clock
     assert pruner.run_once() == pytest.approx(0.02, rel=0.01)
 
 
-def test_a_job_that_somebody_works_on_is_left_for_the_next_pass(worker):
-    fill(3)
-    with connect("default", "test") as other, other.transaction():
-        other.execute("SELECT 1 FROM djqueue_finishedjob ORDER BY id LIMIT 1 FOR UPDATE")
-        assert worker.prune([RULE]).count == 2
-
-    assert worker.prune([RULE]).count == 1
-
-
-def test_each_step_walks_the_index_however_long_the_history(worker):
-    fill(20_000, age="20 days", state="discarded")
-    fill(100)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE djqueue_finishedjob")
-    rules = [PruneRule(JobState.DISCARDED, timedelta(days=30)), RULE]
-    step = worker.prune(rules, limit=1000)
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off")
-
-    steps = 1
-    while step.place is not None:
-        step = worker.prune(rules, place=step.place, limit=1000)
-        steps += 1
-
-    assert steps == 21
-    assert FinishedJob.objects.count() == 20_000
-
-
+@pytest.mark.parametrize("engine", ["postgres", "valkey"], indirect=True)
 class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _store(self, engine: Engine, settings: Any) -> None:
+        if not isinstance(engine, PostgresEngine):
+            settings.TASKS = test_settings.tasks("redis")
+
     def prune(self, *args: str) -> str:
         out = StringIO()
         call_command("prunejobs", *args, stdout=out)
         return out.getvalue().strip()
 
-    def test_it_prunes_by_the_settings(self):
+    def test_it_prunes_by_the_settings(self, engine, fill: Fill):
         fill(3)
-        fill(2, "discarded")
+        fill(2, JobState.DISCARDED)
 
         assert self.prune() == "3 finished jobs were deleted."
 
-    def test_a_dry_run_deletes_nothing(self):
+    def test_a_dry_run_deletes_nothing(self, engine, fill: Fill):
         fill(1)
 
         assert self.prune("--dry-run") == "1 finished job would be deleted."
-        assert FinishedJob.objects.count() == 1
+        assert kept(engine) == 1
 
-    def test_age_state_and_queue_can_be_given(self):
-        fill(2, "discarded", queue="mail")
-        fill(3, "discarded")
+    def test_age_state_and_queue_can_be_given(self, engine, fill: Fill):
+        fill(2, JobState.DISCARDED, queue="mail")
+        fill(3, JobState.DISCARDED)
         fill(4, queue="mail")
 
         assert self.prune("--older-than", "1 hour", "--state", "discarded", "--queue", "mail") == (
@@ -152,20 +145,21 @@ class TestCommand:
         )
         assert self.prune("--older-than", "3600") == "7 finished jobs were deleted."
 
-    def test_the_rules_of_the_settings_can_be_narrowed(self):
-        fill(2, "cancelled", age="8 days")
+    def test_the_rules_of_the_settings_can_be_narrowed(self, engine, fill: Fill):
+        fill(2, JobState.CANCELLED, age=timedelta(days=8))
         fill(3, queue="mail")
 
         assert self.prune("--state", "cancelled", "--queue", "mail") == "0 finished jobs were deleted."
         assert self.prune("--state", "cancelled") == "2 finished jobs were deleted."
 
-    def test_nonsense_is_refused(self):
+    def test_nonsense_is_refused(self, engine):
         with pytest.raises(CommandError, match="is no duration"):
             self.prune("--older-than", "ever")
         with pytest.raises(CommandError, match="is no queue name"):
             self.prune("--queue", "a b")
 
-    def test_wrong_options_are_told(self):
-        tasks = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"retention": {"done": 1}}}}
+    def test_wrong_options_are_told(self, engine, settings):
+        [entry] = settings.TASKS.values()
+        tasks = {"default": {**entry, "OPTIONS": {**entry["OPTIONS"], "retention": {"done": 1}}}}
         with override_settings(TASKS=tasks), pytest.raises(Exception, match="'done' is no state"):
             self.prune()

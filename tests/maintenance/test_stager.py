@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
 
-from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import STAGE, Engine
 from djqueue.maintenance import stager as module
 from djqueue.maintenance.stager import Stager
-from djqueue.records import Ack, NewJob, Staged
+from djqueue.records import Ack, NewJob
 from djqueue.states import JobState
 from tests.processes import eventually
 
@@ -54,15 +52,6 @@ def state(engine: Engine, id: int) -> str:
     return job.state
 
 
-def marks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database"
-            " WHERE locktype = 'advisory' AND datname = current_database()"
-        )
-        return cursor.fetchone()[0]
-
-
 def test_it_sleeps_until_the_next_job_is_due_and_stages_it(engine, stager):
     [job] = engine.insert([NewJob("tests.task", delay=timedelta(seconds=0.3))])
 
@@ -93,27 +82,6 @@ def test_a_job_that_is_due_later_wakes_nobody(engine, listener):
     assert listener.wait(0.3) == set()
 
 
-def test_a_job_that_became_urgent_during_a_long_transaction_wakes_it(engine, listener):
-    listener.mark([STAGE])
-
-    with transaction.atomic():
-        engine.insert([NewJob("tests.task", delay=timedelta(seconds=1.8))])
-        time.sleep(0.5)  # the transaction lasts: 1.3 seconds are left at its commit
-        assert listener.wait(0) == set()
-
-    assert listener.wait(LONG) == {STAGE}
-
-
-def test_a_rollback_does_not_wake_it(engine, listener):
-    listener.mark([STAGE])
-
-    with transaction.atomic():
-        engine.insert([NewJob("tests.task", delay=timedelta(seconds=0.1))])
-        transaction.set_rollback(True)
-
-    assert listener.wait(0.3) == set()
-
-
 @pytest.mark.parametrize("state", [JobState.RETRYABLE, JobState.SCHEDULED])
 def test_a_retry_or_snooze_that_is_due_soon_wakes_it(engine, worker, me, listener, state):
     engine.insert([NewJob("tests.task"), NewJob("tests.task")])
@@ -127,16 +95,13 @@ def test_a_retry_or_snooze_that_is_due_soon_wakes_it(engine, worker, me, listene
     assert listener.wait(LONG) == {STAGE}
 
 
-@pytest.mark.parametrize("order", ["commit mark look ask", "mark commit look ask", "mark commit ask look",
-                                   "mark look commit ask", "commit mark ask look", "commit ask mark look"])  # fmt: skip
+@pytest.mark.parametrize("order", ["insert mark look", "mark insert look", "mark look insert"])
 def test_in_every_order_it_knows_of_the_earlier_job_or_is_woken(engine, worker, listener, order):
     engine.insert([NewJob("tests.task", delay=HOUR)])
-    silent = PostgresEngine(engine.alias, listen=False)
     steps = {
-        "commit": lambda: silent.insert([NewJob("tests.task", delay=timedelta(seconds=1))]),
+        "insert": lambda: engine.insert([NewJob("tests.task", delay=timedelta(seconds=1))]),
         "mark": lambda: listener.mark([STAGE]),
         "look": lambda: worker.stage(),
-        "ask": lambda: worker.wake([STAGE]),
     }
 
     results = {step: steps[step]() for step in order.split()}
@@ -144,36 +109,18 @@ def test_in_every_order_it_knows_of_the_earlier_job_or_is_woken(engine, worker, 
     assert results["look"].next_in <= 1 or listener.wait(LONG) == {STAGE}
 
 
-def test_who_does_not_lead_stages_nothing_and_marks_nothing(engine, open_worker, open_listener, monkeypatch):
+def test_who_does_not_lead_stages_nothing(engine, open_worker, open_listener, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
     leads = [True, True, False]
     stager = Stager(open_worker(), open_listener(), is_leader=lambda: leads.pop(0))
     stager.run_once()
     stager.run_once()
-    assert marks() == 1
 
     [job] = engine.insert([NewJob("tests.task", delay=timedelta(microseconds=1))])
     time.sleep(0.01)  # it is due by the store's clock
     stager.run_once()
 
     assert state(engine, job.id) == "scheduled"
-    assert marks() == 0
-
-
-def test_short_delays_in_crowds_notify_nobody(open_listener):
-    class Scripted:
-        next_in = [5.0, 0.005]
-
-        def stage(self, limit, *, from_start):
-            return Staged(1, ["default"], self.next_in.pop(0))
-
-    stager = Stager(Scripted(), open_listener(), is_leader=lambda: True)
-    stager.run_once()
-    assert marks() == 1
-
-    stager.run_once()  # one is due in a moment: waited for without a mark
-
-    assert marks() == 0
 
 
 def test_a_stop_ends_its_sleep(engine, monkeypatch):
@@ -185,52 +132,3 @@ def test_a_stop_ends_its_sleep(engine, monkeypatch):
     stager.stop()
 
     assert stager.join(LONG)
-
-
-def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_told(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
-    worker = open_worker()
-    worker.stage()  # slow, as it seems: the next ones begin here
-    [late, due] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=n)) for n in (1, 2)])
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE djqueue_job SET scheduled_at = now() - interval '1 minute' WHERE id = %s", [late.id])
-    time.sleep(0.01)  # both are due by the store's clock
-
-    assert worker.stage().count == 1
-    assert (state(postgres, late.id), state(postgres, due.id)) == ("scheduled", "available")
-    assert worker.stage().next_in is None
-
-    assert worker.stage(from_start=True).count == 1
-
-
-def test_without_being_told_it_finds_late_ones_with_the_next_full_look(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
-    worker = open_worker()
-    worker.stage()
-    [late] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=1))])
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE djqueue_job SET scheduled_at = now() - interval '1 minute'")
-    assert worker.stage().count == 0
-
-    worker._stage_all_at = 0.0  # a second has passed
-
-    assert worker.stage().count == 1
-    assert state(postgres, late.id) == "available"
-
-
-def test_a_job_that_cannot_be_staged_does_not_keep_back_the_others(postgres, open_worker, caplog):
-    jobs = postgres.insert([NewJob("tests.task", args=f"[{n}]", delay=timedelta(microseconds=1)) for n in range(20)])
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE djqueue_job ADD CONSTRAINT no_seven CHECK (args <> '[7]' OR state <> 'available')")
-    try:
-        worker = open_worker()
-        time.sleep(0.01)  # all are due by the store's clock
-
-        counts = [worker.stage().count, worker.stage().count]
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE djqueue_job DROP CONSTRAINT no_seven")
-
-    assert counts == [19, 0]
-    assert [job.id for job in jobs if state(postgres, job.id) == "scheduled"] == [jobs[7].id]
-    assert f"Job {jobs[7].id} cannot be staged" in caplog.text

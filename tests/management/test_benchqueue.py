@@ -3,18 +3,28 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils.translation import override
 
+from djqueue.benchmark.figures import Figure, plot, table
+from djqueue.benchmark.plot import Bar, Panel, draw
 from djqueue.benchmark.record import VARIABLE
-from djqueue.models import FinishedJob, Job
 from tests.app import tasks
+from tests.defaults import default_store, stored
 from tests.processes import environment
 
-pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
+__all__ = ["default_store"]
+pytestmark = [
+    pytest.mark.django_db(transaction=True, available_apps=["djqueue"]),
+    pytest.mark.usefixtures("default_store"),
+]
 SMALL = ("--jobs", "200", "--concurrency", "5", "--rates", "50", "--seconds", "0.5")
 
 
@@ -29,6 +39,15 @@ def run(*args: str) -> str:
     return out.getvalue()
 
 
+def nodes(drawn: str, kind: str) -> list[ElementTree.Element]:
+    # It is our own drawing, not a stranger's document.
+    return [node for node in ElementTree.fromstring(drawn).iter() if node.tag.endswith(f"}}{kind}")]  # noqa: S314
+
+
+def texts(drawn: str) -> list[str]:
+    return [node.text or "" for node in nodes(drawn, "text")]
+
+
 @pytest.fixture
 def bench_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "record"))
@@ -40,7 +59,7 @@ def bench_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_it_measures_everything_and_leaves_nothing_of_its_own(tmp_path: Path) -> None:
     foreign = tasks.add.enqueue(1)
 
-    out = run(*SMALL, "--json", str(tmp_path / "figures.json"))
+    out = run(*SMALL, "--json", str(tmp_path / "figures.json"), "--plot", str(tmp_path / "figures.svg"))
 
     for name in (
         "add one by one",
@@ -55,9 +74,78 @@ def test_it_measures_everything_and_leaves_nothing_of_its_own(tmp_path: Path) ->
         assert name in out
     figures = json.loads((tmp_path / "figures.json").read_text())["backends"]["default"]
     assert all(figure["value"] > 0 for figure in figures)
-    assert [str(job.pk) for job in Job.objects.all()] == [foreign.id]
-    assert not FinishedJob.objects.exists()
+    drawn = texts((tmp_path / "figures.svg").read_text())
+    assert "pickup at 50/s (ms; less is better)" in drawn
+    assert len([text for text in drawn if text.startswith("default")]) == 1 + len(figures)  # one is the legend's
+    assert [str(job.id) for job in stored()] == [foreign.id]
     assert VARIABLE not in os.environ
+
+
+def test_several_backends_are_drawn_side_by_side_whatever_their_names_hold() -> None:
+    evil = "<script>&\"'"
+    backends = {
+        alias: [
+            Figure("drain", "concurrency 1", 10 * value, "jobs/s"),
+            Figure("drain", "concurrency 9", 20 * value, "jobs/s"),
+            Figure("pickup", "p99", 1234.5, "ms", False),
+        ]
+        for alias, value in (("default", 1), (evil, 2))
+    }
+
+    drawn = plot("Here & now", backends)
+
+    assert texts(drawn) == [
+        *("default", evil),
+        "drain (jobs/s; more is better)",
+        *("default, concurrency 1", "10.0 jobs/s", f"{evil}, concurrency 1", "20.0 jobs/s"),
+        *("default, concurrency 9", "20.0 jobs/s", f"{evil}, concurrency 9", "40.0 jobs/s"),
+        "pickup (ms; less is better)",
+        *("default, p99", "1,234 ms", f"{evil}, p99", "1,234 ms"),
+    ]
+    bars = [float(node.get("width", 0)) for node in nodes(drawn, "rect") if node.get("height") == "16"]
+    assert bars[:4] == pytest.approx([bars[3] / 4, bars[3] / 2, bars[3] / 2, bars[3]], abs=0.2)
+    assert table(backends).splitlines()[1].split() == [
+        *["drain,", "concurrency", "1", "10.0", "jobs/s", "20.0", "jobs/s"]
+    ]
+
+
+@override("de")
+def test_a_drawing_has_the_numbers_of_svg_whatever_the_language() -> None:
+    drawn = draw("", [Panel("x", [Bar(label="y", value=1.5, text="1.5", colour="#000", low=0.5, high=2.5)])], {})
+
+    assert not re.search(r"\d,\d", drawn)
+
+
+def test_backends_take_turns_and_an_error_names_whose_it_is(bench_tasks: Any) -> None:
+    from djqueue.benchmark import scenarios
+
+    asked: list[str] = []
+
+    class Fake(scenarios.Benchmark):
+        def refuse_strangers(self) -> None:
+            asked.append(f"refuse {self.alias}")
+
+        def clean_up(self) -> None:
+            asked.append(f"clean {self.alias}")
+
+        @property
+        def scenarios(self) -> Any:
+            return self.one, self.two
+
+        def one(self) -> Iterator[Figure]:
+            yield Figure("one", "", 1, "ms")
+
+        def two(self) -> Iterator[Figure]:
+            raise scenarios.BenchmarkFailed("A job is lost.")
+            yield
+
+    engine = bench_tasks.noop.get_backend().engine
+    told: list[str] = []
+    with pytest.raises(scenarios.BenchmarkFailed, match="left: A job is lost"):
+        scenarios.measure([Fake("left", engine), Fake("right", engine)], told.append)
+
+    assert told == ["left: one: 1.0 ms", "right: one: 1.0 ms"]
+    assert asked == ["refuse left", "refuse right", "clean left", "clean right", "clean left"]
 
 
 def test_it_refuses_a_queue_that_is_not_empty(bench_tasks: Any) -> None:
@@ -66,7 +154,7 @@ def test_it_refuses_a_queue_that_is_not_empty(bench_tasks: Any) -> None:
     with pytest.raises(CommandError, match="There are jobs on queue"):
         run(*SMALL)
 
-    assert Job.objects.count() == 1
+    assert len(stored()) == 1
 
 
 def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
@@ -87,6 +175,7 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
         (("--backend", "none"), "There is no usable backend 'none'"),
         (("--jobs", "3"), "3 is less than 100"),
         (("--concurrency", "0"), "0 is less than 1"),
+        (("--plot", "no/such/place.svg"), "there is no such directory"),
     ],
 )
 def test_wrong_arguments_are_a_sentence(args: tuple[str, ...], said: str) -> None:

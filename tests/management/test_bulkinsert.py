@@ -2,23 +2,33 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import override_settings
 
-from djqueue import bulk
+from djqueue import bulk, compat
 from djqueue.models import Job
+from tests import defaults
+from tests.defaults import default_store
 from tests.processes import environment, eventually
 
-pytestmark = pytest.mark.django_db
+__all__ = ["default_store"]
+each_store = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
 COUNT = "tests.ledger.tasks.count"
+DUMMY = f"{compat.FRAMEWORK}.backends.dummy.DummyBackend"
 
 
 def run(*args: str) -> tuple[str, str]:
@@ -37,15 +47,43 @@ def write(path: Path, *lines: Any) -> str:
 
 
 def stored() -> list[tuple[list[Any], dict[str, Any]]]:
-    return [(job.args, job.kwargs) for job in Job.objects.order_by("id")]
+    return [(job.args, job.kwargs) for job in defaults.stored()]
 
 
 class TestJsonLines:
+    pytestmark = each_store
+
     def test_objects_are_keywords_and_arrays_are_positional(self, tmp_path: Path) -> None:
         out, _ = run(COUNT, write(tmp_path / "a.jsonl", {"number": 1}, [2], "", [3]))
 
         assert stored() == [([], {"number": 1}), ([2], {}), ([3], {})]
         assert out.startswith("3 jobs stored in")
+
+    def test_lines_whose_text_is_passed_on_are_stored_like_the_first_of_their_shape(self, tmp_path: Path) -> None:
+        odd = ['tab\t and \\ and "', "ü\U0001f680", [[1.5, -0.25]], {"n": None}, "\\.", 1e16, 10**30, "x" * 5000]
+        values = [value for pair in zip(odd, range(len(odd)), strict=True) for value in pair]
+
+        run(COUNT, write(tmp_path / "a.jsonl", *({"number": value} for value in values)))
+        run(COUNT, write(tmp_path / "a.jsonl", *([value] for value in values)))
+
+        assert stored() == [([], {"number": value}) for value in values] + [([value], {}) for value in values]
+
+    def test_a_line_that_does_not_fit_is_found_among_many_that_do(self, tmp_path: Path) -> None:
+        lines = [{"number": number} for number in range(500)]
+        bad = [{"number": 1, "more": 2}, '{"number": NaN}', {"numbers": 1}]
+
+        with pytest.raises(CommandError) as error:
+            run(COUNT, write(tmp_path / "a.jsonl", *lines, *bad, *lines), "--batch-size", "100")
+
+        assert re.findall(r"Line (\d+)", str(error.value)) == ["501", "502", "503"]
+        assert stored() == []
+
+    def test_tasks_of_another_backend_take_the_arguments_one_by_one(self, tmp_path: Path) -> None:
+        with override_settings(TASKS={**settings.TASKS, "dummy": {"BACKEND": DUMMY, "QUEUES": []}}):
+            run(COUNT, write(tmp_path / "a.jsonl", [1], [2], {"number": 3}), "--backend", "dummy")
+
+            results = compat.task_backends["dummy"].results  # type: ignore[attr-defined]
+        assert [(result.args, result.kwargs) for result in results] == [([1], {}), ([2], {}), ([], {"number": 3})]
 
     def test_gzip_and_a_byte_order_mark(self, tmp_path: Path) -> None:
         path = tmp_path / "a.jsonl.gz"
@@ -61,7 +99,7 @@ class TestJsonLines:
         run(COUNT, path, "--queue", "mail", "--priority", "7", "--run-after", "2030-01-01T00:00:00")
         run(COUNT, path, "--run-after", "01:00:00")
 
-        first, second = Job.objects.order_by("id")
+        first, second = defaults.stored()
         assert (first.queue, first.priority, first.scheduled_at.year) == ("mail", 7, 2030)
         assert 3595 < (second.scheduled_at - second.inserted_at).total_seconds() < 3605
 
@@ -81,6 +119,8 @@ class TestJsonLines:
 
 
 class TestCsv:
+    pytestmark = each_store
+
     def test_the_first_line_names_the_arguments(self, tmp_path: Path) -> None:
         run("tests.app.tasks.add", write(tmp_path / "a.csv", "a,b", '"1\nü",2'))
 
@@ -115,6 +155,8 @@ class TestCsv:
 
 
 class TestBadLines:
+    pytestmark = each_store
+
     LINES = (
         [1],
         "{nonsense",
@@ -189,8 +231,61 @@ class TestBadLines:
         assert (error.value.count, error.value.lines[0].number, error.value.lines[0].text) == (1, 2, "[\n")
 
 
+class TestReadingAhead:
+    @pytest.mark.django_db  # an engine without transactions reads to the end before it stores anything
+    def test_whoever_stops_taking_stops_the_reading(self) -> None:
+        from tests.ledger import tasks
+
+        read: list[int] = []
+
+        def lines() -> Iterator[str]:
+            for number in itertools.count():
+                read.append(number)
+                yield f"[{number}]\n"
+
+        def stop(count: int) -> None:
+            raise RuntimeError("enough")
+
+        with pytest.raises(RuntimeError, match="enough"):
+            bulk.bulk_insert(tasks.count, lines(), batch_size=10, on_progress=stop)  # type: ignore[arg-type]
+
+        assert len(read) < 200
+        assert not [thread for thread in threading.enumerate() if thread.name == "djqueue-bulk-reader"]
+
+    @pytest.mark.django_db
+    @pytest.mark.usefixtures("default_store")
+    def test_what_fails_while_reading_fails_the_call_and_nothing_is_stored(self) -> None:
+        from tests.ledger import tasks
+
+        def lines() -> Iterator[str]:
+            yield from ("[1]\n", "[2]\n", "[3]\n")
+            raise OSError("the disk is gone")
+
+        with pytest.raises(OSError, match="the disk is gone"):
+            bulk.bulk_insert(tasks.count, lines(), batch_size=1)  # type: ignore[arg-type]
+
+        assert stored() == []
+
+
 @pytest.mark.django_db(transaction=True)
 class TestKilled:
+    """On PostgreSQL: on Redis a file is read to its end before anything is stored."""
+
+    def test_interrupted_while_it_waits_for_lines_it_ends_at_once_and_has_stored_nothing(self) -> None:
+        command = [sys.executable, "-m", "django", "bulkinsert", COUNT, "-", "--batch-size", "100"]
+        before = sequence()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, env=environment(), **pipes) as process:  # type: ignore[call-overload]
+            process.stdin.write(b"[1]\n" * 5000)  # and it waits for more
+            process.stdin.flush()
+            eventually(lambda: sequence() > before + 4000)
+
+            process.send_signal(signal.SIGINT)
+
+            assert process.wait(20) in (-signal.SIGINT, 130, 1)
+            assert b"Fatal Python error" not in process.stderr.read()
+        assert not Job.objects.exists()
+
     def test_in_the_middle_nothing_is_stored_and_a_second_run_stores_all(self) -> None:
         def start() -> subprocess.Popen[bytes]:
             command = [sys.executable, "-m", "django", "bulkinsert", COUNT, "-", "--batch-size", "100"]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +10,18 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from djqueue import api
-from djqueue.models import FinishedJob, Job, Queue, Worker
-from tests.admin.conftest import ago, make_worker
+from djqueue.records import QueueRules
+from tests.admin.conftest import ago
 from tests.app.tasks import add, send_mail
+from tests.defaults import backend, committed, default_store, fetch, insert, live, stored
 
-pytestmark = pytest.mark.django_db
+__all__ = ["default_store"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("default_store")]
 Run = Callable[..., str]
+
+
+def queues() -> list[QueueRules]:
+    return backend().engine.queues()
 
 
 @pytest.fixture
@@ -42,8 +47,8 @@ class TestPause:
     def test_queues_are_paused_with_who_and_why_and_resumed(self, run: Run) -> None:
         assert run("pause", "mail", "reports", "--reason", "No paper.") == "mail: paused.\nreports: paused.\n"
 
-        queue = Queue.objects.get(pk="mail")
-        assert queue.paused_at is not None
+        queue, _ = queues()
+        assert (queue.name, queue.paused_at is not None) == ("mail", True)
         assert (queue.paused_by, queue.pause_reason) == ("anna", "No paper.")
         assert run("pause", "mail") == "mail: is paused already.\n"
         assert run("resume", "mail") == "mail: resumed.\n"
@@ -53,7 +58,7 @@ class TestPause:
         with pytest.raises(CommandError, match="'a b' is no queue name"):
             run("pause", "mail", "a b")
 
-        assert not Queue.objects.exists()
+        assert queues() == []
 
     def test_a_queue_that_the_backend_does_not_have_is_a_typing_error(self, run: Run, settings: Any) -> None:
         settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "mail"]}}
@@ -63,7 +68,7 @@ class TestPause:
         ):
             run("pause", "mail", "mial")
 
-        assert not Queue.objects.exists()
+        assert queues() == []
 
     def test_a_paused_queue_that_left_the_settings_can_be_resumed(self, run: Run, settings: Any) -> None:
         api.pause("old")
@@ -79,8 +84,8 @@ class TestByIds:
         out = run("cancel", first.id, second.id, "--reason", "Not needed.")
 
         assert out == f"{first.id}: cancelled.\n{second.id}: cancelled.\n"
-        assert {job.cancel_request["by"] for job in FinishedJob.objects.all()} == {"anna"}
-        assert {job.errors[0]["message"] for job in FinishedJob.objects.all()} == {"Not needed."}
+        assert {str(job.cancel_request and job.cancel_request["by"]) for job in stored()} == {"anna"}
+        assert {job.errors[0]["message"] for job in stored()} == {"Not needed."}
 
     def test_what_was_skipped_says_why_and_shows_in_the_exit_code(self, run: Run) -> None:
         job = add.enqueue(1)
@@ -99,11 +104,12 @@ class TestByIds:
         with pytest.raises(CommandError, match="'x' is no id of a job"):
             run("cancel", job.id, "x")
 
-        assert Job.objects.count() == 1
+        assert len(live()) == 1
 
+    @committed
     def test_a_dry_run_says_where_they_are(self, run: Run) -> None:
         job = add.enqueue(1)
-        Job.objects.update(state="executing")
+        fetch()
 
         assert run("delete", job.id, 999, "--dry-run") == (
             f"{job.id}: executing, cannot delete it.\n999: there is no such job.\n"
@@ -129,7 +135,7 @@ class TestByFilter:
         add.enqueue(1)
 
         assert run("cancel", "--queue", "mail", "--dry-run") == "1 job to cancel. Nothing was done.\n"
-        assert Job.objects.count() == 2
+        assert len(live()) == 2
 
     def test_without_a_terminal_it_needs_yes(self, run: Run) -> None:
         add.enqueue(1)
@@ -137,7 +143,7 @@ class TestByFilter:
         with pytest.raises(CommandError, match=r"1 job to cancel\. Add --yes to do it\. Nothing was done\."):
             run("cancel", "--queue", "default")
 
-        assert Job.objects.count() == 1
+        assert len(live()) == 1
 
     @pytest.mark.parametrize(("answer", "is_done"), [("y", True), ("YES", True), ("", False), ("n", False)])
     def test_at_a_terminal_it_asks(self, run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, is_done: bool) -> None:
@@ -154,19 +160,21 @@ class TestByFilter:
                 run("discard", "--state", "available")
 
         assert asked == ["Discard 2 jobs? [y/N] "]
-        assert Job.objects.count() == (0 if is_done else 2)
+        assert len(live()) == (0 if is_done else 2)
 
     def test_all_filters_apply_together(self, run: Run) -> None:
-        old, young, other = add.enqueue(1), add.enqueue(2), send_mail.enqueue("anna")
-        Job.objects.filter(pk__in=[old.id, other.id]).update(inserted_at=ago(hours=3))
+        insert(add, 1, now=ago(hours=3))
+        young = add.enqueue(2).id
+        other = insert(send_mail, "anna", now=ago(hours=3))
         args = ["--queue", "default", "--task", add.module_path, "--older-than", "2h", "--state", "available", "--yes"]
 
         assert run("cancel", *args) == "1 cancelled.\n"
-        assert set(Job.objects.values_list("pk", flat=True)) == {int(young.id), int(other.id)}
+        assert [str(job.id) for job in live()] == [young, other]
 
+    @committed
     def test_running_ones_are_asked(self, run: Run) -> None:
         add.enqueue(1)
-        Job.objects.update(state="executing")
+        fetch()
 
         assert run("cancel", "--queue", "default", "--yes") == "1 executing, and asked to end.\n"
 
@@ -183,49 +191,3 @@ class TestByFilter:
 def test_an_unknown_backend_is_named(run: Run) -> None:
     with pytest.raises(CommandError, match="There is no usable backend 'nowhere' in TASKS"):
         run("pause", "mail", "--backend", "nowhere")
-
-
-class TestQueuestats:
-    def stats(self, *args: str) -> str:
-        out = io.StringIO()
-        call_command("queuestats", *args, stdout=out)
-        return out.getvalue()
-
-    def test_every_queue_is_shown_with_what_matters(self) -> None:
-        send_mail.enqueue("anna")
-        add.enqueue(1)
-        Job.objects.filter(queue="mail").update(ready_at=ago(seconds=90))
-        api.pause("reports", by="anna", reason="No paper.")
-        make_worker(queues={"default": None})
-        make_worker(name="gone", queues={"mail": 4}, beat_at=ago(seconds=75))
-
-        lines = self.stats().splitlines()
-
-        assert [" ".join(line.split()) for line in lines[1:]] == [
-            next(" ".join(line.split()) for line in lines if line.startswith("default")),
-            next(" ".join(line.split()) for line in lines if line.startswith("mail")),
-            "reports 0 0 0 0 0 - 0 paused by anna: No paper.",
-            "Worker gone is silent: its last beat was 75 s ago.",
-        ]
-        assert " ".join(lines[2].split()).startswith("mail 0 1 0 0 0 90.")
-        assert lines[2].endswith("0  not served, 1 silent")
-        assert lines[1].split()[-1] == "1"
-
-    def test_as_json_it_is_for_programs(self) -> None:
-        send_mail.enqueue("anna")
-        api.pause("mail", by="anna")
-        worker = make_worker(queues={"mail": 4}, died_at=ago(seconds=1))
-
-        stats = json.loads(self.stats("--json"))
-
-        [mail] = stats["queues"]
-        assert mail["states"] == {"scheduled": 0, "available": 1, "executing": 0, "retryable": 0, "suspended": 0}
-        assert 0 <= mail["oldest_available_seconds"] < 60
-        assert (mail["paused"]["by"], mail["paused"]["reason"], mail["workers"]) == ("anna", "", 0)
-        assert [(one["id"], one["state"], one["queues"]) for one in stats["workers"]] == [
-            (str(worker.pk), "dead", ["mail"])
-        ]
-
-    def test_nothing_is_there_yet(self) -> None:
-        assert not Worker.objects.exists()
-        assert self.stats() == "No queues yet.\n"

@@ -1,11 +1,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
 
+from tests import settings as test_settings
+from tests import stores
 from tests.processes import eventually
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def store(request: pytest.FixtureRequest, settings: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each kind of store in turn: the default backend is on it, here and in the workers that the test starts.
+
+    What the tasks write down goes to the database all the same.
+    """
+    if request.param == "valkey":
+        stores.empty(stores.valkey())
+        monkeypatch.setenv("DJQUEUE_STORE", "redis")
+        settings.TASKS = test_settings.tasks("redis")
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,15 @@ import time
 
 import pytest
 
-from djqueue.models import FinishedJob, Job
+from tests.backlog import ended, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import drain, eventually, states, worker
+from tests.processes import drain, eventually, worker
 
-pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue", "tests.ledger"])
+pytestmark = [
+    pytest.mark.django_db(transaction=True, available_apps=["djqueue", "tests.ledger"]),
+    pytest.mark.usefixtures("store"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +42,14 @@ def test_jobs_run_and_their_history_is_written():
 @pytest.mark.parametrize("task", [tasks.fail_with, tasks.snooze_once, tasks.retry_once, tasks.return_odd])
 def test_what_would_run_again_is_discarded(task):
     arguments = {tasks.fail_with: ["ValueError"], tasks.return_odd: ["object"]}.get(task, [])
-    once(task).enqueue(*arguments)
+    result = once(task).enqueue(*arguments)
 
     drain("--queues", "once")
 
-    job = FinishedJob.objects.get()
-    assert (job.state, job.attempt, len(job.errors)) == ("discarded", 1, 1)
+    assert (stored(result).state, stored(result).attempt, len(stored(result).errors)) == ("discarded", 1, 1)
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_a_transactional_task_commits_with_its_history():
     once(tasks.write_once).enqueue("kept", "return")
     once(tasks.write_once).enqueue("lost", "raise")
@@ -62,7 +65,7 @@ def test_a_job_of_a_killed_worker_never_runs_again():
 
     with worker("--queues", "once") as running:
         eventually(Entry.objects.exists)
-        assert not Job.objects.exists()
+        assert not live()
         running.kill_all()
     once(tasks.record).enqueue("after")
     drain("--queues", "once")
@@ -77,10 +80,9 @@ def test_nor_does_one_whose_child_died_beside_a_living_supervisor():
     with worker("--queues", "once") as running:
         running.wait_for_log("worker.lost")
         once(tasks.record).enqueue("after")
-        eventually(FinishedJob.objects.exists)
+        eventually(ended)
 
-    assert not Job.objects.exists()
-    assert [job.task for job in FinishedJob.objects.all()] == ["tests.ledger.tasks.record"]
+    assert [job.task for job in jobs()] == ["tests.ledger.tasks.record"]
 
 
 def test_a_worker_takes_no_more_than_it_can_start():
@@ -88,11 +90,11 @@ def test_a_worker_takes_no_more_than_it_can_start():
 
     with worker("--queues", "once", "--concurrency", "2") as running:
         eventually(lambda: Entry.objects.count() == 2, explain=lambda: (Entry.objects.count(), states(), running.log))
-        assert Job.objects.count() == 4
+        assert live() == 4
 
 
 def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
-    once(tasks.nap).enqueue("stopped", 60)
+    result = once(tasks.nap).enqueue("stopped", 60)
 
     with worker("--queues", "once") as running:
         eventually(Entry.objects.exists)
@@ -101,5 +103,7 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
         running.stop(signal.SIGTERM)
         running.wait()
 
-    job = FinishedJob.objects.get()
-    assert (job.state, job.errors[0]["message"]) == ("discarded", "Interrupted; it runs at most once.")
+    assert (stored(result).state, stored(result).errors[0]["message"]) == (
+        "discarded",
+        "Interrupted; it runs at most once.",
+    )

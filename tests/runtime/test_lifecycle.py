@@ -10,22 +10,22 @@ import pytest
 from django.utils import timezone, translation
 
 from djqueue import api
-from djqueue.models import FinishedJob, Job
 from djqueue.states import JobState
+from tests.backlog import ended, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import drain, eventually, states, worker
+from tests.processes import drain, eventually, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
 
 class TestTimeout:
     def test_an_async_task_is_cancelled_at_its_timeout(self) -> None:
-        tasks.overstay_async.enqueue("async", 60)
+        result = tasks.overstay_async.enqueue("async", 60)
 
         drain()
 
-        job = FinishedJob.objects.get()
+        job = stored(result)
         assert job.state == JobState.DISCARDED
         assert job.errors[0]["exception"] == "djqueue.exceptions.TaskTimeout"
 
@@ -36,24 +36,6 @@ class TestTimeout:
 
         result.refresh()
         assert "longer than its timeout" in result.return_value
-
-    def test_an_sql_statement_ends_with_the_time_of_its_task(self) -> None:
-        tasks.query_slowly.enqueue()
-        started = time.monotonic()
-
-        drain()
-
-        assert time.monotonic() - started < 15
-        assert FinishedJob.objects.get().errors[0]["exception"] == "djqueue.exceptions.TaskTimeout"
-
-    def test_the_statement_limit_ends_with_the_job(self) -> None:
-        tasks.tell_deadline.enqueue()
-        after = tasks.statement_timeout.enqueue()
-
-        drain("--concurrency", "1")
-
-        after.refresh()
-        assert after.return_value == "0"
 
     def test_the_context_knows_the_deadline(self) -> None:
         result = tasks.tell_deadline.enqueue()
@@ -69,11 +51,11 @@ class TestTimeout:
         with worker("--concurrency", "4") as running:
             eventually(lambda: Entry.objects.count() == 4, explain=lambda: running.log)
             fifth = tasks.record.enqueue("fifth")
-            eventually(lambda: FinishedJob.objects.filter(pk=fifth.id).exists(), 15, lambda: running.log)
-            eventually(lambda: FinishedJob.objects.count() == 5, 15, lambda: running.log)
+            eventually(lambda: stored(fifth).state == JobState.COMPLETED, 15, lambda: running.log)
+            eventually(lambda: ended() == 5, 15, lambda: running.log)
 
         for result in stuck:
-            job = FinishedJob.objects.get(pk=result.id)
+            job = stored(result)
             assert job.state == JobState.DISCARDED
             assert job.errors[0]["exception"] == "djqueue.exceptions.TaskTimeout"
 
@@ -82,7 +64,7 @@ class TestTimeout:
         tasks.overstay.enqueue("stuck", 60)
 
         with worker("--concurrency", "2") as running:
-            eventually(lambda: FinishedJob.objects.count() == 2, 40, lambda: running.log)
+            eventually(lambda: ended() == 2, 40, lambda: running.log)
 
         neighbour.refresh()
         assert (neighbour.return_value, neighbour.attempts) == ("neighbour", 1)
@@ -96,7 +78,7 @@ class TestAge:
 
         drain()
 
-        job = FinishedJob.objects.get(pk=late.id)
+        job = stored(late)
         assert (job.state, job.attempt, job.started_at) == (JobState.CANCELLED, 0, None)
         assert "expired" in job.errors[0]["message"]
         fresh.refresh()
@@ -119,8 +101,7 @@ class TestRetryRules:
 
         drain()
 
-        attempts = {job.pk: job.attempt for job in FinishedJob.objects.all()}
-        assert attempts == {int(retried.id): 3, int(discarded.id): 1, int(hopeless.id): 1}
+        assert [stored(result).attempt for result in (retried, discarded, hopeless)] == [3, 1, 1]
 
 
 class TestSurroundings:
@@ -147,37 +128,6 @@ class TestSurroundings:
         assert list(Entry.objects.values_list("label", flat=True)) == ["committed"]
 
 
-class TestTransactional:
-    def test_writes_and_completion_commit_together(self) -> None:
-        result = tasks.write_once.enqueue("kept", "return")
-
-        drain()
-
-        result.refresh()
-        assert result.return_value == "kept"
-        assert Entry.objects.count() == 1
-
-    def test_a_failed_attempt_leaves_nothing(self) -> None:
-        tasks.write_once.enqueue("lost", "raise")
-
-        drain()
-
-        assert FinishedJob.objects.get().attempt == 2
-        assert not Entry.objects.exists()
-
-    def test_a_stale_claim_rolls_the_writes_back(self) -> None:
-        tasks.write_once.enqueue("stale", "lose the claim")
-
-        with worker() as running:
-            running.wait_for_log("ack.stale")
-            running.stop()
-            running.wait()
-
-        # The second attempt, if the worker got that far, loses its claim in the same way.
-        assert not Entry.objects.exists()
-        assert not FinishedJob.objects.exists()
-
-
 class TestRecycling:
     def test_a_process_that_grew_too_large_is_replaced(self) -> None:
         first = tasks.hoard.enqueue(300)
@@ -186,7 +136,7 @@ class TestRecycling:
             running.wait_for_log("worker.recycling")
             running.wait_for_log("worker.start", count=2)
             second = tasks.hoard.enqueue(1)
-            eventually(lambda: FinishedJob.objects.count() == 2, explain=lambda: running.log)
+            eventually(lambda: ended() == 2, explain=lambda: running.log)
 
         first.refresh()
         second.refresh()
@@ -201,44 +151,19 @@ class TestRecycling:
 
 class TestInterruption:
     def test_a_job_that_never_ends_before_its_worker_does_spends_attempts_in_the_end(self) -> None:
-        tasks.nap.using(max_attempts=5).enqueue("long", 60)
+        result = tasks.nap.using(max_attempts=5).enqueue("long", 60)
 
         for _ in range(4):
             with worker() as running:
-                eventually(lambda: Job.objects.filter(state="executing").exists(), explain=lambda: running.log)
+                eventually(lambda: stored(result).state == JobState.EXECUTING, explain=lambda: running.log)
                 running.wait_for_log("worker.start")
                 running.stop(signal.SIGTERM)
                 running.wait_for_log("worker.draining")
                 running.stop(signal.SIGTERM)
                 assert running.wait() == 0, running.log
 
-        job = Job.objects.get()
+        job = stored(result)
         assert (job.state, job.attempt, job.meta["interrupted"]) == (JobState.AVAILABLE, 1, 4)
-
-
-class TestDeploySkew:
-    def test_a_parked_job_says_why_and_runs_when_a_worker_knows_its_task(self) -> None:
-        result = tasks.record.enqueue("known again")
-        Job.objects.update(task="tests.ledger.tasks.not_there_yet")
-
-        drain()
-
-        job = Job.objects.get()
-        assert "not_there_yet" in job.meta["parked"]
-        Job.objects.update(task=tasks.record.module_path, scheduled_at=timezone.now())
-        drain()
-        result.refresh()
-        assert result.return_value == "known again"
-
-
-def test_a_worker_gives_up_after_a_configured_time_without_a_database() -> None:
-    url = "postgresql://nobody@127.0.0.1:1/nothing"
-
-    with worker("-v", "1", env={"DATABASE_URL": url, "DJQUEUE_GIVE_UP_AFTER": "2"}) as running:
-        code = running.wait(60)
-
-    assert code == 2, running.log
-    assert "supervisor.gave_up" in running.log
 
 
 class TestCancel:
@@ -251,23 +176,13 @@ class TestCancel:
             asked = time.monotonic()
             api.cancel(sync, by="ada", reason="wrong customer")
             api.cancel(asynchronous, by="ada", reason="wrong customer")
-            eventually(lambda: FinishedJob.objects.count() == 2, explain=lambda: running.log)
+            eventually(lambda: ended() == 2, explain=lambda: running.log)
 
         assert time.monotonic() - asked < 5
         for result in (sync, asynchronous):
-            job = FinishedJob.objects.get(pk=result.id)
+            job = stored(result)
             assert job.state == JobState.CANCELLED, running.log
             assert (job.cancel_request["by"], job.cancel_request["reason"]) == ("ada", "wrong customer")
-
-    def test_b97_a_cancel_works_without_notifications_too(self) -> None:
-        result = tasks.anap.enqueue("async", 60)
-
-        with worker(env={"DJQUEUE_LISTEN": "0"}) as running:
-            eventually(lambda: Entry.objects.count() == 1, explain=lambda: running.log)
-            api.cancel(result, by="ada")
-            eventually(lambda: FinishedJob.objects.exists(), 10, lambda: running.log)
-
-        assert FinishedJob.objects.get().state == JobState.CANCELLED
 
     def test_a_task_that_completes_although_it_was_asked_to_stop_is_completed(self) -> None:
         result = tasks.nap.enqueue("goes on", 2)
@@ -275,7 +190,7 @@ class TestCancel:
         with worker() as running:
             eventually(lambda: Entry.objects.count() == 1, explain=lambda: running.log)
             api.cancel(result, by="ada")
-            eventually(lambda: FinishedJob.objects.exists(), explain=lambda: running.log)
+            eventually(lambda: ended(), explain=lambda: running.log)
 
         result.refresh()
         assert result.return_value == "goes on"

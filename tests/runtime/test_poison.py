@@ -13,9 +13,10 @@ from django.contrib.auth.models import Group
 from django.db import connections, transaction
 
 from djqueue.models import FinishedJob, Job
+from tests.backlog import states
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import drain, eventually, states, worker
+from tests.processes import drain, eventually, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

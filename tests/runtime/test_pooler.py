@@ -8,13 +8,17 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from djqueue.models import FinishedJob
+from djqueue.engines.postgres import PostgresEngine
+from djqueue.models import FinishedJob, Job
+from djqueue.records import NewJob
+from tests.backlog import states
 from tests.ledger import tasks
-from tests.processes import environment, eventually, states, worker
+from tests.processes import environment, eventually, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -83,3 +87,21 @@ def test_b62_a_thousand_jobs_pass_through_a_transaction_pooler_by_polling(pooler
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
         assert cursor.fetchone() == (0,)
+
+
+def test_what_is_enqueued_through_a_pooler_is_not_prepared(pooler: int) -> None:
+    # With wake-ups left on by mistake: the pooler is noticed, not believed.
+    engine = PostgresEngine("default")
+    with mock.patch.dict(connection.settings_dict, {"HOST": "127.0.0.1", "PORT": pooler}):
+        connection.close()
+        for _ in range(5):
+            engine.insert([NewJob("tests.task")])
+            with transaction.atomic():
+                engine.insert([NewJob("tests.task"), NewJob("tests.task")])
+                engine.insert([NewJob("tests.task")])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+            assert cursor.fetchone() == (0,)
+        connection.close()
+
+    assert Job.objects.count() == 20

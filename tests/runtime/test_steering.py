@@ -9,21 +9,26 @@ from contextlib import contextmanager
 import pytest
 
 from djqueue import api
-from djqueue.models import Job
+from djqueue.compat import TaskResult
+from tests.backlog import states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import eventually, states, worker
+from tests.processes import eventually, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-WITHOUT_LISTEN = {"DJQUEUE_LISTEN": "0"}
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
+each_way = pytest.mark.parametrize(
+    ("store", "env"),
+    [("postgres", {}), ("postgres", {"DJQUEUE_LISTEN": "0"}), ("valkey", {})],
+    ids=["postgres-woken", "postgres-polling", "valkey"],
+    indirect=["store"],
+)
 POLL_SECONDS = 1.0
 SLACK_SECONDS = 3.0
 """What a shared machine may add to a second."""
 
 
-def record(label: str) -> str:
-    return tasks.record.enqueue(label).id
+def record(label: str) -> TaskResult:
+    return tasks.record.enqueue(label)
 
 
 def has_run(label: str) -> bool:
@@ -37,7 +42,7 @@ def within(seconds: float) -> Iterator[None]:
     assert time.monotonic() - started < seconds + SLACK_SECONDS
 
 
-@pytest.mark.parametrize("env", [{}, WITHOUT_LISTEN], ids=["woken", "polling"])
+@each_way
 def test_b97_a_pause_holds_within_a_poll_and_after_a_restart(env: dict[str, str]) -> None:
     with worker(env=env) as running:
         record("before")
@@ -76,14 +81,14 @@ def test_a_resume_wakes_a_worker_that_sleeps() -> None:
 
 
 def test_a_job_retried_into_a_paused_queue_runs_after_the_resume() -> None:
-    id = record("retried")
-    api.discard(id)
+    result = record("retried")
+    api.discard(result)
     with worker() as running:
         running.wait_for_log("worker.start")
         api.pause("default")
-        assert api.retry(id).is_done
+        assert api.retry(result).is_done
         time.sleep(1.5)  # longer than a poll: it must not run
-        assert Job.objects.get().state == "available"
+        assert stored(result).state == "available"
 
         api.resume("default")
         eventually(lambda: has_run("retried"))
@@ -99,13 +104,13 @@ def test_a_queue_beside_a_paused_one_is_served() -> None:
     assert not has_run("paused")
 
 
-@pytest.mark.parametrize("env", [{}, WITHOUT_LISTEN], ids=["woken", "polling"])
+@each_way
 def test_b97_cancelled_jobs_that_wait_never_run(env: dict[str, str]) -> None:
     api.pause("default")
-    ids = [record(f"cancelled {n}") for n in range(20)]
+    results = [record(f"cancelled {n}") for n in range(20)]
     with worker(env=env) as running:
         running.wait_for_log("worker.start")
-        api.cancel(ids[:10])
+        api.cancel(results[:10])
         api.resume("default")
         eventually(lambda: states() == {"cancelled": 10, "completed": 10})
 

@@ -1,4 +1,4 @@
-"""Whole workers: real processes, really killed."""
+"""Whole workers: real processes, really killed, on each kind of store."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import transaction
 
-from djqueue.models import FinishedJob, Job, Worker
-from djqueue.records import NOBODY
+from djqueue.records import NewJob
 from djqueue.states import JobState
+from tests.backlog import ended, engine, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import drain, eventually, states, worker
+from tests.processes import drain, eventually, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
 
 class TestDrain:
@@ -52,20 +52,21 @@ class TestDrain:
         drain()
 
         assert states() == {"completed": 1, "scheduled": 1}
-        assert Job.objects.get().pk == int(later.id)
+        assert stored(later).state == JobState.SCHEDULED
 
     def test_only_the_named_queues_are_served(self) -> None:
         tasks.noop.using(queue_name="mail").enqueue()
-        tasks.noop.using(queue_name="reports").enqueue()
+        other = tasks.noop.using(queue_name="reports").enqueue()
 
         drain("--queues", "mail:2")
 
-        assert Job.objects.get().queue == "reports"
+        assert states() == {"completed": 1, "available": 1}
+        assert stored(other).state == JobState.AVAILABLE
 
-    def test_a_finished_worker_leaves_no_row(self) -> None:
+    def test_a_finished_worker_leaves_no_trace(self) -> None:
         drain("--processes", "2")
 
-        assert not Worker.objects.exists()
+        assert not engine().workers()
 
     def test_a_process_that_is_replaced_does_not_end_the_drain(self) -> None:
         tasks.record.enqueue_many(((str(number),), {}) for number in range(10))
@@ -80,8 +81,9 @@ class TestDrain:
         drain("--processes", "2", "-v", "0")
 
         assert states() == {"completed": 10_000}
-        assert sorted(FinishedJob.objects.values_list("result", flat=True)) == list(range(10_000))
-        assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
+        finished = jobs()
+        assert sorted(job.result for job in finished) == list(range(10_000))
+        assert {job.attempt for job in finished} == {1}
 
 
 class TestOutcomes:
@@ -102,9 +104,9 @@ class TestOutcomes:
         log = drain()
 
         result.refresh()
-        assert FinishedJob.objects.get().state == JobState.DISCARDED
+        assert stored(result).state == JobState.DISCARDED
         assert result.status == "FAILED"
-        assert [error["message"] for error in FinishedJob.objects.get().errors] == ["never works"] * 2
+        assert [error["message"] for error in stored(result).errors] == ["never works"] * 2
         assert "state=discarded" in log
 
     def test_the_steering_exceptions_do_what_they_say(self) -> None:
@@ -114,15 +116,15 @@ class TestOutcomes:
         retried = tasks.retry_once.enqueue()
 
         with worker() as running:
-            eventually(lambda: FinishedJob.objects.count() == 4, explain=lambda: running.log)
+            eventually(lambda: ended() == 4, explain=lambda: running.log)
 
         for result in (snoozed, cancelled, discarded, retried):
             result.refresh()
         assert snoozed.return_value == 1  # the snooze spent no attempt
         assert retried.return_value == 2
-        assert FinishedJob.objects.get(pk=cancelled.id).state == JobState.CANCELLED
-        assert FinishedJob.objects.get(pk=cancelled.id).errors[0]["message"] == "not needed any more"
-        assert FinishedJob.objects.get(pk=discarded.id).state == JobState.DISCARDED
+        assert stored(cancelled).state == JobState.CANCELLED
+        assert stored(cancelled).errors[0]["message"] == "not needed any more"
+        assert stored(discarded).state == JobState.DISCARDED
 
     def test_no_exception_of_one_job_reaches_another(self) -> None:
         kinds = ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "Unprintable", "BaseException"]
@@ -131,25 +133,18 @@ class TestOutcomes:
 
         log = drain("--concurrency", "30")
 
-        assert Counter(FinishedJob.objects.values_list("state", flat=True)) == {
-            "discarded": len(odd),
-            "completed": len(good),
-        }, log
-        assert all(
-            len(errors) == 1
-            for errors in FinishedJob.objects.filter(pk__in=[o.id for o in odd]).values_list("errors", flat=True)
-        )
+        assert states() == {"discarded": len(odd), "completed": len(good)}, log
+        assert {len(stored(result).errors) for result in odd} == {1}
         assert "worker.lost" not in log
 
     @pytest.mark.parametrize("kind", ["object", "nan", "nul", "large", "set"])
     def test_a_returned_value_that_cannot_be_stored_fails_the_job_with_a_reason(self, kind: str) -> None:
-        tasks.return_odd.enqueue(kind)
+        result = tasks.return_odd.enqueue(kind)
 
         drain()
 
-        job = FinishedJob.objects.get()
-        assert job.state == JobState.DISCARDED
-        assert "returned value" in job.errors[0]["message"]
+        assert stored(result).state == JobState.DISCARDED
+        assert "returned value" in stored(result).errors[0]["message"]
 
     def test_the_context_tells_what_the_result_will_tell(self) -> None:
         result = tasks.describe.enqueue(1, word="x")
@@ -167,19 +162,16 @@ class TestOutcomes:
         }
 
     def test_a_job_of_an_unknown_task_waits_without_spending_an_attempt(self) -> None:
-        job_id = int(tasks.noop.enqueue().id)
-        Job.objects.update(task="nobody.knows.this")
+        [inserted] = engine().insert([NewJob("nobody.knows.this")])
 
         log = drain()
 
-        job = Job.objects.get(pk=job_id)
-        assert (job.state, job.attempt) == (JobState.SCHEDULED, 0)
+        assert (stored(inserted).state, stored(inserted).attempt) == (JobState.SCHEDULED, 0)
         assert "job.unknown" in log
         assert "nobody.knows.this" in log
 
     def test_arguments_that_somebody_spoilt_fail_only_their_own_job(self) -> None:
-        spoilt = int(tasks.noop.enqueue().id)
-        Job.objects.filter(pk=spoilt).update(args={"no": "list"}, max_attempts=1)
+        engine().insert([NewJob(tasks.noop.module_path, args='{"no": "list"}', max_attempts=1)])
         tasks.noop.enqueue()
 
         drain()
@@ -197,7 +189,7 @@ class TestTransactions:
             with transaction.atomic():
                 committed = tasks.group_exists.enqueue(Group.objects.create(name="committed").pk)
                 time.sleep(0.5)  # a worker that saw the job before the commit would not find the group
-            eventually(lambda: FinishedJob.objects.count() == 1, explain=lambda: running.log)
+            eventually(lambda: ended() == 1, explain=lambda: running.log)
 
         committed.refresh()
         assert committed.return_value is True
@@ -215,8 +207,8 @@ class TestStopping:
             assert running.wait() == 0
 
         assert states() == {"completed": 2, "available": 2}
-        assert set(Job.objects.values_list("attempt", flat=True)) == {0}
-        assert not Worker.objects.exists()
+        assert {job.attempt for job in jobs(JobState.AVAILABLE)} == {0}
+        assert not engine().workers()
 
     def test_a_second_signal_gives_back_what_runs_with_its_attempt(self) -> None:
         tasks.nap.enqueue("long", 60)
@@ -230,7 +222,7 @@ class TestStopping:
             assert running.wait(20) == 0, running.log
 
         assert states() == {"available": 2}
-        assert set(Job.objects.values_list("attempt", flat=True)) == {0}
+        assert {job.attempt for job in jobs()} == {0}
 
     def test_sigterm_to_one_worker_process_replaces_it(self) -> None:
         with worker() as running:
@@ -239,7 +231,7 @@ class TestStopping:
             os.kill(pid, signal.SIGTERM)
             running.wait_for_log("worker.start", count=2)
             result = tasks.record.enqueue("after")
-            eventually(lambda: FinishedJob.objects.exists(), explain=lambda: running.log)
+            eventually(lambda: ended(), explain=lambda: running.log)
 
         result.refresh()
         assert result.return_value == "after"
@@ -248,7 +240,7 @@ class TestStopping:
         tasks.record.enqueue_many(((str(number),), {}) for number in range(10))
 
         with worker("--max-jobs", "4", "--concurrency", "2") as running:
-            eventually(lambda: FinishedJob.objects.count() == 10, explain=lambda: running.log)
+            eventually(lambda: ended() == 10, explain=lambda: running.log)
 
         assert max(Counter(Entry.objects.values_list("pid", flat=True)).values()) <= 4
 
@@ -266,8 +258,8 @@ class TestDeath:
             eventually(lambda: states() == {"completed": 4}, explain=lambda: running.log)
 
         assert back < 5, running.log  # its neighbour takes over as soon as its own jobs have ended
-        assert sorted(FinishedJob.objects.values_list("attempt", flat=True)) == [1, 1, 2, 2]
-        lost = [error for errors in FinishedJob.objects.values_list("errors", flat=True) for error in errors]
+        assert sorted(job.attempt for job in jobs()) == [1, 1, 2, 2]
+        lost = [error for job in jobs() for error in job.errors]
         assert [error["exception"] for error in lost] == ["djqueue.exceptions.WorkerLost"] * 2
         assert all("SIGKILL" in error["message"] for error in lost)
 
@@ -276,12 +268,11 @@ class TestDeath:
         tasks.record.enqueue_many(((str(number),), {}) for number in range(20))
 
         with worker("--concurrency", "1", "-v", "0") as running:
-            eventually(lambda: FinishedJob.objects.count() == 21, 60, lambda: running.log)
+            eventually(lambda: ended() == 21, 60, lambda: running.log)
 
-        job = FinishedJob.objects.get(pk=poison.id)
-        assert (job.state, job.attempt) == (JobState.DISCARDED, 3)
-        assert len(job.errors) == 3
-        assert FinishedJob.objects.filter(state=JobState.COMPLETED).count() == 20
+        assert (stored(poison).state, stored(poison).attempt) == (JobState.DISCARDED, 3)
+        assert len(stored(poison).errors) == 3
+        assert states() == {"completed": 20, "discarded": 1}
 
     def test_jobs_that_were_claimed_and_not_begun_go_back_unspent(self) -> None:
         tasks.record.enqueue_many(((str(number),), {}) for number in range(200))
@@ -289,23 +280,23 @@ class TestDeath:
         tasks.noop.using(priority=-2).enqueue_many(((), {}) for _ in range(200))
 
         with worker("--concurrency", "1", "-v", "0") as running:
-            eventually(lambda: FinishedJob.objects.count() == 401, 60, lambda: running.log)
+            eventually(lambda: ended() == 401, 60, lambda: running.log)
 
-        attempts = Counter(FinishedJob.objects.filter(state="completed").values_list("attempt", flat=True))
+        completed = jobs(JobState.COMPLETED)
         # At most what had ended, and was not stored yet, ran twice; nothing that only waited spent an attempt.
-        assert set(FinishedJob.objects.filter(task=tasks.noop.module_path).values_list("attempt", flat=True)) == {1}
-        assert attempts[1] >= 390
+        assert {job.attempt for job in completed if job.task == tasks.noop.module_path} == {1}
+        assert Counter(job.attempt for job in completed)[1] >= 390
 
     def test_ten_thousand_jobs_survive_a_kill_of_one_of_two_processes(self) -> None:
         tasks.count.enqueue_many(((number,), {}) for number in range(10_000))
 
         with worker("--processes", "2", "--drain", "-v", "0") as running:
-            eventually(lambda: FinishedJob.objects.count() > 2_000, explain=lambda: running.log)
+            eventually(lambda: live() < 8_000, explain=lambda: running.log)
             os.kill(running.child_pids()[0], signal.SIGKILL)
             assert running.wait() == 0, running.log
 
         assert states() == {"completed": 10_000}
-        assert sorted(FinishedJob.objects.values_list("result", flat=True)) == list(range(10_000))
+        assert sorted(job.result for job in jobs()) == list(range(10_000))
 
     def test_b04_a_worker_killed_with_its_supervisor_is_rescued_by_another(self) -> None:
         result = tasks.nap.enqueue("job", 5)
@@ -315,12 +306,40 @@ class TestDeath:
 
         with worker() as second:
             eventually(lambda: Entry.objects.count() == 2, 30, lambda: second.log)
-            eventually(lambda: FinishedJob.objects.exists(), explain=lambda: second.log)
+            eventually(lambda: ended(), explain=lambda: second.log)
 
         result.refresh()
         assert result.return_value == "job"
         assert "worker.silent" in second.log
         assert result.attempts == 2
+
+    def test_b12_a_stopped_worker_whose_job_ended_elsewhere_changes_nothing(self) -> None:
+        with worker() as stopped:
+            stopped.wait_for_log("worker.start")
+            result = tasks.nap.enqueue("zombie", 3)
+            eventually(lambda: Entry.objects.count() == 1, explain=lambda: stopped.log)
+            os.killpg(stopped.process.pid, signal.SIGSTOP)
+            try:
+                with worker() as other:
+                    eventually(lambda: ended(), 40, lambda: other.log)
+                    finished = stored(result)
+                    os.killpg(stopped.process.pid, signal.SIGCONT)
+                    eventually(
+                        lambda: "ack.stale" in stopped.log or "declared_dead" in stopped.log,
+                        20,
+                        lambda: stopped.log,
+                    )
+                    stopped.wait_for_log("worker.start", count=2)  # a successor under a new id
+            finally:
+                os.killpg(stopped.process.pid, signal.SIGCONT)
+
+        again = stored(result)
+        assert (again.state, again.attempt, again.claim) == ("completed", 2, finished.claim)
+        assert again.finished_at == finished.finished_at
+        result.refresh()
+        assert result.return_value == "zombie"
+        # The hooks and the log tell of an outcome that is stored, and of no other.
+        assert (stopped.log + other.log).count("state=completed duration") == 1, stopped.log + other.log
 
     def test_a_worker_whose_supervisor_is_killed_finishes_what_runs_and_leaves(self) -> None:
         result = tasks.nap.enqueue("job", 3)
@@ -330,50 +349,12 @@ class TestDeath:
             [pid] = running.child_pids()
             running.stop(signal.SIGKILL)
             running.wait(5)
-            eventually(lambda: FinishedJob.objects.exists(), explain=lambda: running.log)
+            eventually(lambda: ended(), explain=lambda: running.log)
             eventually(lambda: not _is_alive(pid), explain=lambda: running.log)
 
         result.refresh()
         assert (result.return_value, result.attempts) == ("job", 1)
-        assert not Worker.objects.exists()
-
-
-class TestConnections:
-    def test_b53_no_connection_outlives_its_worker_and_an_idle_one_keeps_few(self) -> None:
-        tasks.record.enqueue_many(((str(number),), {}) for number in range(300))
-
-        with worker("--concurrency", "8", "-v", "0") as running:
-            eventually(lambda: FinishedJob.objects.count() == 300, explain=lambda: running.log)
-            # Six services of the supervisor and its register, the listener of one, and three of the worker: one each.
-            eventually(lambda: _backends() <= 11, 10, lambda: _backends())
-            running.stop()
-            assert running.wait() == 0, running.log
-
-        eventually(lambda: _backends() == 0, 5, lambda: _backends())
-
-    def test_b10_a_worker_outlives_the_end_of_all_its_connections(self) -> None:
-        with worker() as running:
-            running.wait_for_log("worker.start")
-            first = tasks.record.enqueue("before")
-            eventually(lambda: FinishedJob.objects.count() == 1, explain=lambda: running.log)
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
-                )
-            second = tasks.record.enqueue("after")
-            eventually(lambda: FinishedJob.objects.count() == 2, explain=lambda: running.log)
-
-        first.refresh()
-        second.refresh()
-        assert second.return_value == "after"
-        assert Job.objects.filter(state="executing").count() == 0
-
-
-def test_nobody_is_the_sentinel_of_a_job_that_was_never_claimed() -> None:
-    tasks.noop.enqueue()
-
-    assert Job.objects.get().attempted_by == NOBODY
+        assert not engine().workers()
 
 
 def _is_alive(pid: int) -> bool:
@@ -382,12 +363,3 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _backends() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND backend_type = 'client backend'"
-        )
-        return int(cursor.fetchone()[0])

@@ -1,15 +1,17 @@
-"""Servers that live inside a ``with`` block: PostgreSQL from a wheel, without root, apt or containers.
+"""Servers that live inside a ``with`` block: PostgreSQL and Valkey from wheels, without root, apt or containers.
 
     from djqueue.contrib import embedded
 
-    with embedded.postgres() as server:
-        print(server.url)
+    with embedded.postgres() as database, embedded.valkey() as store:
+        print(database.url, store.url)
 
 For trying djqueue out and for test suites on machines without a database server; not for production. Needs
-the extra ``embedded`` (or an installed PostgreSQL, which is found too). What each part does:
+the extra ``embedded`` (or installed servers, which are found too: PostgreSQL, Valkey, Redis). What each part does:
 
-- ``process.py`` knows about processes, users, private directories and locks, and nothing about databases.
-- ``postgres_server.py`` knows how PostgreSQL is made, started, stopped and recognised.
+- ``process.py`` knows about processes, users, private directories and locks, and nothing about servers.
+- ``programs.py`` sees to it that a server's user can run its program.
+- ``server.py`` is what servers of every kind have in common: one owner for each directory, start and stop.
+- ``postgres_server.py`` knows how PostgreSQL is made, called and recognised, ``valkey_server.py`` the same of Valkey and Redis.
 
 Promises, each with a test: the server ends with the process that started it, also after ``kill -9``; a
 directory left behind by a killed run starts again; any number of servers run side by side; a directory whose
@@ -23,5 +25,6 @@ from __future__ import annotations
 
 from djqueue.contrib.embedded.postgres_server import PostgresServer, postgres
 from djqueue.contrib.embedded.process import EmbeddedError
+from djqueue.contrib.embedded.valkey_server import ValkeyServer, valkey
 
-__all__ = ["EmbeddedError", "PostgresServer", "postgres"]
+__all__ = ["EmbeddedError", "PostgresServer", "ValkeyServer", "postgres", "valkey"]

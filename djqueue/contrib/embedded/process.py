@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -209,6 +209,16 @@ def make_private(directory: Path) -> None:
         directory.chmod(0o700)
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only we can write, and only we and the server's user can read."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(text)
+    if (user := unprivileged_id()) is not None:
+        os.chown(path, 0, user)
+        path.chmod(0o640)
+
+
 def home_for(directory: Path) -> Path:
     """Return (and make) the place for the files of a server that the caller wants to keep in ``directory``.
 
@@ -302,13 +312,3 @@ class Lock:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
-
-
-def command_line(settings: Mapping[str, object]) -> list[str]:
-    """Turn ``{"fsync": False}`` into ``["-c", "fsync=off"]``."""
-    words = {True: "on", False: "off"}
-    return [
-        part
-        for name, value in settings.items()
-        for part in ("-c", f"{name}={words[value] if isinstance(value, bool) else value}")
-    ]

@@ -219,7 +219,7 @@ def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -
 def _insert(execute: Execute, job: NewJob, now: datetime | None) -> InsertedJob:
     """Insert a job by the statement that inserts every job."""
     columns = {name: [value] for name, value in zip(NewJob._fields, job, strict=True)}
-    [row] = execute("insert", {**columns, "now": now})
+    [row] = execute("insert", {**columns, "now": now, "relaxed": False})
     return InsertedJob._make(row)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -18,20 +17,20 @@ from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.steering import Steering
 from djqueue.engines.postgres.taken import taken_statements
-from djqueue.engines.postgres.unique import insert_unique, job_columns
+from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.records import (
     LIVE_ONLY,
-    NOBODY,
     Ack,
-    Health,
     InsertedJob,
     InsertedMany,
     Job,
@@ -39,11 +38,13 @@ from djqueue.records import (
     QueueCounts,
     UniqueRule,
 )
-from djqueue.states import JobState
+from djqueue.vitals import Health
 
 
 class PostgresEngine(Steering):
     """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
+
+    is_transactional = True
 
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
@@ -51,6 +52,11 @@ class PostgresEngine(Steering):
         self.alias = alias
         self.listen = listen
         self.statement_timeout = statement_timeout_seconds
+
+    @property
+    def store(self) -> str:
+        """Name the store."""
+        return f"postgresql:{self.alias}"
 
     def insert(
         self,
@@ -64,13 +70,15 @@ class PostgresEngine(Steering):
         if not jobs:
             return []
         connection = connections[self.alias]
-        if len(jobs) == 1 and jobs[0].unique_key is None:
-            return [insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)]
+        is_single = len(jobs) == 1 and (jobs[0].unique_key is None or is_simple(rule))
+        if is_single and (one := insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)) is not None:
+            return [one]
+        relaxed = relaxed and is_own_transaction(connection)
         if any(job.unique_key is not None for job in jobs):
-            inserted, new_in = insert_unique(connection, jobs, rule, now)
+            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=is_single)
         else:
             with connection.cursor() as cursor:
-                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now})
+                cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
@@ -90,6 +98,20 @@ class PostgresEngine(Steering):
             wake_for(connection, job, InsertedJob(0, inserted.state, inserted.inserted_at))
         return inserted
 
+    @contextmanager
+    def together(self, *, relaxed: bool = False) -> Iterator[None]:
+        """Let several inserts commit together: with the caller's transaction, if there is one.
+
+        ``relaxed``: without waiting for the disk, if there is none.
+        """
+        connection = connections[self.alias]
+        relaxed = relaxed and is_own_transaction(connection)
+        with transaction.atomic(self.alias):
+            if relaxed:
+                with connection.cursor() as cursor:
+                    cursor.execute(sql("relax"))
+            yield
+
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
         if not 0 < job_id < 2**63:
@@ -97,7 +119,7 @@ class PostgresEngine(Steering):
         with connections[self.alias].cursor() as cursor:
             cursor.execute(sql("get"), {"id": job_id})
             row = cursor.fetchone()
-        return None if row is None else _job(row)
+        return None if row is None else job_of(row)
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -164,40 +186,3 @@ class PostgresEngine(Steering):
     def open_listener(self) -> PostgresListener:
         """Open a listener; it connects at its first mark."""
         return PostgresListener(self.alias, listen=self.listen)
-
-
-def _job(row: Sequence[Any]) -> Job:
-    values = dict(zip(_JOB_COLUMNS, row, strict=True))
-    for name in ("args", "kwargs", "errors", "meta", "result", "cancel_request"):
-        if values[name] is not None:
-            values[name] = json.loads(values[name])
-    if values["attempted_by"] == NOBODY:
-        values["attempted_by"] = values["attempted_at"] = None
-    return Job(**{**values, "state": JobState(values["state"])})
-
-
-_JOB_COLUMNS = [
-    "id",
-    "state",
-    "queue",
-    "task",
-    "args",
-    "kwargs",
-    "priority",
-    "attempt",
-    "max_attempts",
-    "claim",
-    "attempted_by",
-    "attempted_at",
-    "inserted_at",
-    "scheduled_at",
-    "ready_at",
-    "expires_at",
-    "started_at",
-    "finished_at",
-    "errors",
-    "result",
-    "meta",
-    "unique_key",
-    "cancel_request",
-]

@@ -10,7 +10,7 @@ from django.db import connections
 
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.records import Health, SeenQueue, SeenWorker, SnapshotHolder
+from djqueue.vitals import Health, SeenQueue, SeenWorker, SnapshotHolder
 
 LIMIT = timedelta(seconds=5)
 

@@ -11,6 +11,7 @@ import os
 import select
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -23,8 +24,8 @@ from djqueue.exceptions import EngineUnavailable
 
 logger = logging.getLogger("djqueue.listener")
 
-_MARK_TRIES = 100
-"""Each fails only if somebody asks at that very moment. Should all fail, jobs are flowing, and the poll finds them."""
+_BEHIND_MILLISECONDS = 20
+"""How long a mark waits for the commits of those who store jobs at this moment. It hears nothing meanwhile."""
 _RECONNECT_SECONDS = 1.0
 _STATEMENT_TIMEOUT_SECONDS = 6.0
 """None of its statements does any work, and the producer waits for them."""
@@ -75,19 +76,22 @@ class PostgresListener:
         return True  # nobody can be told of anything: jobs are polled for
 
     def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> bool:
-        stood = True
-        for _ in range(_MARK_TRIES):
-            if not missing:
-                break
-            rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
-            self._heard = time.monotonic()
-            marked = {queue for queue, is_marked, _ in rows if is_marked}
-            taken = {queue for queue, _, is_taken in rows if is_taken}
-            # One that we take over counts as new: nobody had it for a moment.
-            stood = stood and not marked and taken <= self._taken
-            self._marked |= marked
-            self._taken = (self._taken - marked) | taken
-            missing = missing - marked - taken
+        """Mark what is missing; return whether all of it was marked before, by us or by another sleeper."""
+        if not missing:
+            return True
+        rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
+        self._heard = time.monotonic()
+        marked = {queue for queue, is_marked, _ in rows if is_marked}
+        taken = {queue for queue, _, is_taken in rows if is_taken}
+        # One that we take over counts as new: nobody had it for a moment.
+        stood = taken == missing and taken <= self._taken
+        for queue in sorted(missing - marked - taken):
+            # Where the commit of one who stores jobs takes longer, we are not marked, and look again before the next try.
+            with suppress(psycopg.errors.LockNotAvailable):
+                connection.execute(sql("mark_behind"), {"queue": queue, "milliseconds": _BEHIND_MILLISECONDS})
+                marked.add(queue)
+        self._marked |= marked
+        self._taken = (self._taken - marked) | taken
         return stood
 
     def unmark(self, queues: Collection[str] | None = None) -> None:

@@ -1,103 +1,130 @@
-"""Store one job, in one message where that is safe.
+"""Store one job, in one statement and one round trip.
 
-A job enqueued outside of a transaction takes an insert, its commit, and the question whether anybody sleeps, which must not
-be asked before the commit (wakes.py). With Django's client-side cursors these travel as one text::
+A job takes an insert, its commit, and the question whether anybody sleeps. Where the insert is a transaction of its own, it asks
+by itself, and holds the lock that it asks for until its commit: a sleeper's mark waits for that (``sql/insert_one.sql``,
+``sql/mark_behind.sql``). So no second transaction is needed, and no moment is left in which a job is missed.
 
-    BEGIN; [SET LOCAL synchronous_commit = off;] INSERT …; COMMIT; SELECT …
+Within the caller's transaction the lock would stand in the way of sleepers for as long as the caller likes; there the question
+comes after the commit (``wakes.py``).
 
-which is one round trip instead of two. Each statement between the semicolons stays its own: the COMMIT commits, and the
-question runs after it, in a transaction of its own. (A pipeline of psycopg would put both into one transaction.) Only
-when Django is in autocommit mode, in no atomic block, **and** the connection is idle at the protocol level: otherwise that
-COMMIT would be one of somebody else's work.
-
-The message only asks. Waking is a statement of its own, when there is somebody to wake: a NOTIFY can fail or wait, and an
+The insert only asks. Waking is a statement of its own, when there is somebody to wake: a NOTIFY can fail or wait, and an
 error after the commit would make the caller enqueue a second time.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
-from django.db import transaction
+from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from psycopg.pq import PipelineStatus, TransactionStatus
 
+from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
 from djqueue.records import InsertedJob, NewJob
 
-_RELAXED = "SET LOCAL synchronous_commit = off"
+_PARAMS = (
+    "queue",
+    "task",
+    "args",
+    "kwargs",
+    "priority",
+    "max_attempts",
+    "scheduled_at",
+    "delay",
+    "expires_at",
+    "max_age",
+    "meta",
+    "now",
+    "asks",
+    "relaxed",
+)
+_PARAMS_WITH_KEY = (*_PARAMS, "unique_key")
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+"""PostgreSQL counts microseconds from here."""
 
 
 def insert_one(
     connection: BaseDatabaseWrapper, job: NewJob, now: datetime | None, *, wakes: bool, relaxed: bool
-) -> InsertedJob:
-    """Store a job without a unique key. ``relaxed`` counts outside of the caller's transactions only."""
-    params: dict[str, Any] = {**job._asdict(), "now": now}
-    if not _is_autocommit(connection):
-        return _insert(connection, job, params, wakes)
-    # Of a job for later nobody needs to hear; perhaps the stager does, but that is not asked of the queue.
-    asks = wakes and job.scheduled_at is None and job.delay is None
-    if (asks or relaxed) and _is_idle(connection):
-        return _insert_in_one_message(connection, job, params, asks=asks, wakes=wakes, relaxed=relaxed)
-    if not relaxed:
-        return _insert(connection, job, params, wakes)
-    with transaction.atomic(connection.alias):
-        with connection.cursor() as cursor:
-            cursor.execute(_RELAXED)
-        return _insert(connection, job, params, wakes)
+) -> InsertedJob | None:
+    """Store a job; None if it has a unique key that a live job holds.
 
-
-def _insert(connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any], wakes: bool) -> InsertedJob:
-    with connection.cursor() as cursor:
-        cursor.execute(sql("insert_one"), params)
-        inserted = InsertedJob(*cursor.fetchone())
-    if wakes:
-        wake_for(connection, job, inserted)
-    return inserted
-
-
-def _insert_in_one_message(
-    connection: BaseDatabaseWrapper, job: NewJob, params: dict[str, Any], *, asks: bool, wakes: bool, relaxed: bool
-) -> InsertedJob:
-    steps = ["BEGIN", *([_RELAXED] if relaxed else []), sql("insert_one"), "COMMIT", *([sql("asleep")] if asks else [])]
-    is_asleep = wakes
-    with connection.cursor() as cursor:
-        try:
-            cursor.execute("; ".join(steps), params)
-        except BaseException:
-            _end_transaction(connection)
+    ``relaxed`` counts outside of the caller's transactions only.
+    """
+    is_own = is_own_transaction(connection)
+    asks = wakes and is_own
+    relaxed = relaxed and is_own
+    statement = "insert_one" if job.unique_key is None else "insert_one_unique"
+    try:
+        # Where a pooler forbids LISTEN, it gets what it always got.
+        rows = _insert_directly(connection, statement, job, now, is_own, relaxed) if wakes else None
+        if rows is None:
+            params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed}
+            with connection.cursor() as cursor:
+                cursor.execute(sql(statement), params)
+                rows = cursor.fetchall()
+    except OperationalError as error:
+        # It met another of its key, and the database ended one of the two.
+        if not (is_own and job.unique_key is not None and isinstance(error.__cause__, TRANSIENT)):
             raise
-        for _ in range(2 if relaxed else 1):
-            cursor.nextset()
-        inserted = InsertedJob(*cursor.fetchone())
-        if asks:
-            cursor.nextset()
-            cursor.nextset()
-            [is_asleep] = cursor.fetchone()
-    if is_asleep or (wakes and inserted.state != "available"):
+        rows = ()
+    if not rows:
+        return None
+    id, state, inserted_at, is_asleep = rows[0]
+    inserted = InsertedJob(id, state, inserted_at)
+    if is_asleep or (wakes and not (asks and state == "available")):
         wake_for(connection, job, inserted)
     return inserted
 
 
-def _is_autocommit(connection: BaseDatabaseWrapper) -> bool:
-    return not connection.in_atomic_block and connection.get_autocommit()
+def _insert_directly(
+    connection: BaseDatabaseWrapper, statement: str, job: NewJob, now: datetime | None, is_own: bool, relaxed: bool
+) -> Sequence[tuple[int, str, datetime, bool]] | None:
+    """Insert past Django's cursors; None where that may not be, and nothing was done.
+
+    ``is_own``: the statement is a transaction of its own, and asks who sleeps.
+    """
+    zone = connection.timezone
+    if zone is None:
+        return None  # then times are told in the time zone of the session, which psycopg knows
+    params = [
+        job.queue.encode(),
+        job.task.encode(),
+        job.args.encode(),
+        job.kwargs.encode(),
+        b"%d" % job.priority,
+        b"%d" % job.max_attempts,
+        _time(job.scheduled_at),
+        _interval(job.delay),
+        _time(job.expires_at),
+        _interval(job.max_age),
+        job.meta.encode(),
+        _time(now),
+        b"t" if is_own else b"f",
+        b"t" if relaxed else b"f",
+    ]
+    run = run_prepared if is_own else run_in_transaction
+    if job.unique_key is None:
+        answer = run(connection, statement, _PARAMS, params)
+    else:
+        answer = run(connection, statement, _PARAMS_WITH_KEY, [*params, job.unique_key.encode()])
+    if answer is None or not answer.ntuples:
+        return None if answer is None else ()
+    value = answer.get_value
+    id, state, microseconds, is_asleep = value(0, 0) or b"", value(0, 1) or b"", value(0, 2) or b"", value(0, 3)
+    at = _EPOCH + timedelta(microseconds=int.from_bytes(microseconds, signed=True))
+    return [(int.from_bytes(id), state.decode(), at if zone is UTC else at.astimezone(zone), is_asleep == b"\1")]
 
 
-def _is_idle(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether nothing is open on the connection, and it takes several statements in one text."""
-    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
-        return False
-    connection.ensure_connection()
-    pgconn = connection.connection.pgconn
-    return bool(pgconn.transaction_status == TransactionStatus.IDLE and pgconn.pipeline_status == PipelineStatus.OFF)
+def _time(value: datetime | None) -> bytes | None:
+    return None if value is None else value.isoformat().encode()
 
 
-def _end_transaction(connection: BaseDatabaseWrapper) -> None:
-    """Leave the transaction that our BEGIN opened. A connection that is lost has none, and Django finds that out itself."""
-    with suppress(psycopg.Error):
-        if connection.connection is not None:
-            connection.connection.rollback()
+def _interval(value: timedelta | None) -> bytes | None:
+    # Each with its sign: some settings of IntervalStyle take that of the first for all.
+    if value is None:
+        return None
+    return b"%+d days %+d seconds %+d microseconds" % (value.days, value.seconds, value.microseconds)

@@ -11,25 +11,37 @@ import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import psycopg
 from django.db import OperationalError, connections
 
+from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.engines.protocol import put_back
+from djqueue.engines.steered import (
+    BY_LENGTH,
+    CANCELLABLE,
+    FINAL,
+    MISSING,
+    REASON_LENGTH,
+    RETRYABLE,
+    TOO_FAST,
+    WAITING,
+    clean,
+    who_and_why,
+    why_not,
+)
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import Found, JobFilter, QueueRules, Steered, SteerOutcome, WorkerStatus
+from djqueue.records import Found, JobFilter, Newest, QueueRules, Steered, SteerOutcome, WorkerStatus
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _TRIES = 5
-_FINAL = frozenset(state.value for state in FINAL_STATES)
-_WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
-_BY_LENGTH = 255
-_REASON_LENGTH = 2000
+_END = 2**63 - 1
 
 
 class Steering:
@@ -46,7 +58,7 @@ class Steering:
         now: datetime | None = None,
     ) -> list[Steered]:
         """End jobs that wait as cancelled, and ask those that execute to end."""
-        who, why = _who_and_why("Cancelled", by, reason)
+        who, why = who_and_why("Cancelled", by, reason)
 
         def act(rest: list[int]) -> dict[int, SteerOutcome]:
             rows = self._execute("cancel", {"ids": rest, "only": _states(only), "by": who, "reason": why, "now": now})
@@ -57,7 +69,7 @@ class Steering:
                 id: SteerOutcome.CANCELLED if state == "cancelled" else SteerOutcome.REQUESTED for id, state in rows
             }
 
-        return self._steer(ids, only, {*_WAITING, "executing"}, act)
+        return self._steer(ids, only, CANCELLABLE, act)
 
     def retry(
         self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
@@ -73,7 +85,7 @@ class Steering:
                 wake_after_commit(connections[self.alias], set(rows.values()))
             return dict.fromkeys(rows, SteerOutcome.RETRIED)
 
-        return self._steer(ids, only, {*_FINAL, "scheduled", "retryable"}, act, needs_key=True)
+        return self._steer(ids, only, RETRYABLE, act, needs_key=True)
 
     def discard(
         self,
@@ -85,13 +97,13 @@ class Steering:
         now: datetime | None = None,
     ) -> list[Steered]:
         """End jobs that wait as discarded."""
-        who, why = _who_and_why("Discarded", by, reason)
+        who, why = who_and_why("Discarded", by, reason)
 
         def act(rest: list[int]) -> dict[int, SteerOutcome]:
             rows = self._execute("discard", {"ids": rest, "only": _states(only), "by": who, "reason": why, "now": now})
             return {id: SteerOutcome.DISCARDED for (id,) in rows}
 
-        return self._steer(ids, only, _WAITING, act)
+        return self._steer(ids, only, WAITING, act)
 
     def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
         """Delete jobs that wait or are finished."""
@@ -104,7 +116,7 @@ class Steering:
                 done |= {id: SteerOutcome.DELETED for (id,) in rows}
             return done
 
-        return self._steer(ids, only, {*_FINAL, *_WAITING}, act)
+        return self._steer(ids, only, {*FINAL, *WAITING}, act)
 
     def find(
         self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
@@ -121,9 +133,26 @@ class Steering:
             count, last = min(limit, count + more), max(last, newest)
         return Found(count, last)
 
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first."""
+        # One more than asked for tells whether there are others.
+        params = {**_filter(jobs), "before": _END if before is None else before, "limit": limit + 1, "now": now}
+        rows = (row for table in _tables(jobs) for row in self._execute(f"newest_{table}", params))
+        # By id: a job that ends between the two statements is in both answers, and the later is true.
+        found = sorted({row[0]: row for row in rows}.values(), reverse=True)
+        newest = [job_of(row) for row in found[:limit]]
+        return Newest(newest, newest[-1].id if len(found) > limit else None)
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock."""
+        [(now,)] = self._execute("now", {})
+        return now  # type: ignore[no-any-return]
+
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
         """Let nothing of a queue be fetched any more; return False if it is paused already."""
-        values = {"queue": queue, "by": clean(by, _BY_LENGTH), "reason": clean(reason, _REASON_LENGTH), "now": now}
+        values = {"queue": queue, "by": clean(by, BY_LENGTH), "reason": clean(reason, REASON_LENGTH), "now": now}
         return bool(self._execute("pause", values))
 
     def resume(self, queue: str) -> bool:
@@ -168,10 +197,10 @@ class Steering:
                 if rest
                 else {}
             )
-            why = {id: _why_not(*places.get(id, (None, None)), eligible, needs_key) for id in rest}
-            rest = [id for id in rest if why[id] == _TOO_FAST]
+            why = {id: why_not(*places.get(id, (None, None)), eligible, needs_key=needs_key) for id in rest}
+            rest = [id for id in rest if why[id] == TOO_FAST]
         return [
-            Steered(id, done[id]) if id in done else Steered(id, SteerOutcome.SKIPPED, *why.get(id, _MISSING))
+            Steered(id, done[id]) if id in done else Steered(id, SteerOutcome.SKIPPED, *why.get(id, MISSING))
             for id in ids
         ]
 
@@ -192,42 +221,12 @@ class Steering:
         raise EngineUnavailable(f"The database {self.alias!r} is busy: {str(lost).strip()}") from lost
 
 
-_MISSING = ("There is no such job.", None)
-_TOO_FAST = ("It changes too fast; try again.", None)
-
-
-def _why_not(
-    state: str | None, held_by: int | None, eligible: Collection[str], needs_key: bool
-) -> tuple[str, int | None]:
-    if state is None:
-        return _MISSING
-    if needs_key and held_by is not None and state in eligible:
-        return f"Its unique key is held by job {held_by}.", held_by
-    if state in eligible:
-        return _TOO_FAST
-    if state in _FINAL:
-        return f"It is {state} already.", None
-    return {"executing": "It is executing.", "suspended": "It waits for other jobs."}.get(
-        state, f"It is {state}."
-    ), None
-
-
-def clean(text: str, length: int | None = None) -> str:
-    """Make a text storable: no NUL, no half of a character."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:length]
-
-
-def _who_and_why(act: str, by: str, reason: str) -> tuple[str, str]:
-    who = clean(by, _BY_LENGTH).strip()
-    return who, clean(reason, _REASON_LENGTH).strip() or (f"{act} by {who}." if who else f"{act} on request.")
-
-
 def _states(states: Iterable[JobState]) -> list[str] | None:
     return [state.value for state in states] or None
 
 
 def _filter(jobs: JobFilter) -> dict[str, Any]:
-    return {"states": _states(jobs.states), "queue": jobs.queue, "task": jobs.task, "older_than": jobs.older_than}
+    return {**asdict(jobs), "states": _states(jobs.states)}
 
 
 def _tables(jobs: JobFilter) -> list[str]:

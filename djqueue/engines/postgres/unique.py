@@ -29,16 +29,31 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import InsertedJob, NewJob, UniqueRule
 
-_TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _TRIES = 10
 
 
 def insert_unique(
-    connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None
+    connection: BaseDatabaseWrapper,
+    jobs: Sequence[NewJob],
+    rule: UniqueRule,
+    now: datetime | None,
+    *,
+    relaxed: bool,
+    are_held: bool = False,
 ) -> tuple[list[InsertedJob], set[str]]:
-    """Store jobs, or say which job stands for each of them; return also the queues that got available jobs."""
-    insertion = _Insertion(connection, jobs, rule, now)
-    return insertion.run(), insertion.ready_in
+    """Store jobs, or say which job stands for each of them; return also the queues that got available jobs.
+
+    ``relaxed``: their commits do not wait for the disk; only if no transaction of the caller's is open. ``are_held``: a
+    moment ago others held their keys.
+    """
+    insertion = _Insertion(connection, jobs, rule, now, relaxed)
+    return insertion.run(are_held=are_held), insertion.ready_in
+
+
+def is_simple(rule: UniqueRule) -> bool:
+    """Say whether a job is stored if no live job holds its key, and nothing else has to be looked at."""
+    return not (rule.follow_up or rule.holds_completed or rule.window is not None)
 
 
 def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
@@ -48,17 +63,22 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 class _Insertion:
     def __init__(
-        self, connection: BaseDatabaseWrapper, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None
+        self,
+        connection: BaseDatabaseWrapper,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        now: datetime | None,
+        relaxed: bool,
     ) -> None:
         self._connection = connection
         self._jobs = jobs
         self._rule = rule
-        self._now = now
+        self._common = {"now": now, "relaxed": relaxed}
         self._outlives = rule.window is not None or rule.holds_completed
         self._answers: dict[int, InsertedJob] = {}
         self.ready_in: set[str] = set()
 
-    def run(self) -> list[InsertedJob]:
+    def run(self, *, are_held: bool) -> list[InsertedJob]:
         missing: Sequence[int] = range(len(self._jobs))
         # Almost always once. Again for a job whose key was held when it was inserted and is not when we look. Somebody who
         # finishes one job of that key after the other could go on for ever.
@@ -66,7 +86,9 @@ class _Insertion:
             if self._rule.follow_up:
                 # First, so that the newest values are those that run last, whatever the holder does meanwhile.
                 missing = self._revise_follow_ups(missing)
-            self._insert(missing)
+            if not are_held:
+                self._insert(missing)
+            are_held = False
             missing = self._unanswered(missing)
             if missing:
                 self._settle(missing)
@@ -195,11 +217,11 @@ class _Insertion:
         for final in [False] * (_TRIES - 1) + [True]:
             try:
                 with self._connection.cursor() as cursor:
-                    cursor.execute(sql(name), {**params, "now": self._now})
+                    cursor.execute(sql(name), {**params, **self._common})
                     rows: list[tuple[Any, ...]] = cursor.fetchall()
                 return rows
             except OperationalError as error:
-                is_transient = isinstance(error.__cause__, _TRANSIENT)
+                is_transient = isinstance(error.__cause__, TRANSIENT)
                 if (
                     final
                     or not is_transient

@@ -11,6 +11,7 @@ from typing import cast
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from djqueue.engines.postgres.direct import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.records import InsertedJob, NewJob
@@ -39,10 +40,21 @@ class Wake:
             return
         # The jobs are stored. An error here would make the caller enqueue them twice, and the poll finds them anyway.
         try:
+            if statement == "wake" and self._is_prepared():
+                return
             with self.connection.cursor() as cursor:
                 cursor.execute(sql(statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
             logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
+
+    def _is_prepared(self) -> bool:
+        """Wake by a prepared statement, sooner by as long as a worker takes to fetch; return whether that could be done."""
+        names = ['"' + queue.replace("\\", "\\\\").replace('"', '\\"') + '"' for queue in sorted(self.queues)]
+        queues = f"{{{','.join(names)}}}".encode()
+        return (
+            is_own_transaction(self.connection)
+            and run_prepared(self.connection, "wake", ("queues",), [queues]) is not None
+        )
 
 
 def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *, due_in: float = math.inf) -> None:
@@ -53,9 +65,9 @@ def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *,
     if not connection.in_atomic_block:
         wake = Wake(connection)
         wake.add(queues, due_in)
-        # In manual transaction management nobody tells us of the commit. Asking now would come too early, and the
+        # In a transaction that Django does not manage nobody tells us of the commit. Asking now would come too early, and the
         # asker's lock would stay until the end of the transaction, in the way of who wants to mark its sleep.
-        wake("wake" if connection.get_autocommit() else "notify")
+        wake("wake" if is_own_transaction(connection) else "notify")
     elif (pending := _pending(connection)) is not None:
         # Perhaps registered outside a savepoint that is rolled back later: then it wakes somebody for nothing.
         pending.add(queues, due_in)

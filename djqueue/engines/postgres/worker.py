@@ -21,9 +21,10 @@ from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
 from djqueue.engines.postgres.place import Place
 from djqueue.engines.postgres.session import Session
-from djqueue.engines.postgres.steering import clean
+from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
+from djqueue.engines.steered import clean
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
@@ -39,9 +40,11 @@ from djqueue.records import (
     WorkerInfo,
 )
 from djqueue.states import FINAL_STATES, JobState
+from djqueue.vitals import Concern, Inspection
 
 logger = logging.getLogger("djqueue.engine")
 
+_OLDEST_SERVER = 15_00_00
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
 _id = operator.itemgetter(0)
@@ -61,6 +64,15 @@ class PostgresWorkerEngine(Session):
         self._staged_until: str | None = None
         self._stage_all_at = 0.0
         """Until then, by the monotonic clock, staging begins where it last ended."""
+
+    def inspect(self) -> Inspection:
+        """Look at the server: what it is, and whether it is too old."""
+        [(version, number)] = self.attempt(lambda connection: connection.execute(sql("inspect")).fetchall())
+        concerns = []
+        if number < _OLDEST_SERVER:
+            text = f"The server is PostgreSQL {version}; djqueue needs PostgreSQL 15 or newer."
+            concerns.append(Concern(id="djqueue.E007", text=text, hint="Upgrade it.", is_fatal=True))
+        return Inspection(server=f"PostgreSQL {version}", concerns=concerns)
 
     def fetch(
         self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None

@@ -7,18 +7,17 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import django
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
 
 import djqueue
 from djqueue.api import DEFAULT_ALIAS
+from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
-from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import backend_of
 
 
@@ -38,9 +37,15 @@ class Command(BaseCommand):
         parser.add_argument("--rates", default="100,1000", metavar="N,N", help="Jobs sent per second, for pickup.")
         parser.add_argument("--seconds", type=float, default=5.0, help="How long jobs are sent at each rate.")
         parser.add_argument("--json", metavar="FILE", help="Write the figures here too.")
+        parser.add_argument(
+            "--plot", metavar="FILE.svg", help="Draw them here: a panel per scenario, a bar per figure."
+        )
 
     def handle(self, **options: Any) -> None:
         aliases = list(dict.fromkeys(options["backend"] or [DEFAULT_ALIAS]))
+        for name in filter(None, (options["json"], options["plot"])):
+            if not Path(name).absolute().parent.is_dir():  # told now and not after all the measuring
+                raise CommandError(f"{name} cannot be written: there is no such directory.")
         # The tasks do not exist in processes without it.
         with tempfile.TemporaryDirectory(prefix="djqueue-benchmark-") as directory:
             os.environ[VARIABLE] = str(Path(directory) / "record")
@@ -52,10 +57,12 @@ class Command(BaseCommand):
         self.stdout.write(about)
         self.stdout.write(table(figures))
         if options["json"]:
-            text = json.dumps({"machine": about, "jobs": options["jobs"], "backends": figures}, indent=2)
-            Path(options["json"]).write_text(f"{text}\n", encoding="utf-8")
+            values = {"machine": about, "jobs": options["jobs"], "backends": as_json(figures)}
+            Path(options["json"]).write_text(f"{json.dumps(values, indent=2)}\n", encoding="utf-8")
+        if options["plot"]:
+            Path(options["plot"]).write_text(plot(f"manage.py benchqueue: {about}", figures), encoding="utf-8")
 
-    def _measure(self, aliases: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    def _measure(self, aliases: Sequence[str], options: dict[str, Any]) -> Figures:
         from djqueue.benchmark import scenarios
 
         try:
@@ -68,37 +75,12 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"A number from 1 is needed: {error}.") from error
         tell = (lambda line: self.stderr.write(line)) if options["verbosity"] > 0 else (lambda line: None)
-        found = {}
-        for alias in aliases:
-            try:
-                found[alias] = scenarios.Benchmark(alias, backend_of(alias).engine, plan, tell).run()
-            except (DjqueueError, DatabaseError) as error:
-                raise CommandError(f"{alias}: {error}") from error
-        return scenarios.as_json(found)
-
-
-def table(backends: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Lay the figures of several backends side by side."""
-    aliases = list(backends)
-    rows = [["", *aliases]]
-    for place, first in enumerate(backends[aliases[0]]):
-        values = [backends[alias][place]["value"] for alias in aliases]
-        rows.append(
-            [
-                first["name"],
-                *(
-                    f"{value:,.0f} {first['unit']}" if value >= 100 else f"{value:,.1f} {first['unit']}"
-                    for value in values
-                ),
-            ]
-        )
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    )
+        try:
+            return scenarios.measure(
+                [scenarios.Benchmark(alias, backend_of(alias).engine, plan) for alias in aliases], tell
+            )
+        except scenarios.BenchmarkFailed as error:
+            raise CommandError(str(error)) from error
 
 
 def _machine() -> str:

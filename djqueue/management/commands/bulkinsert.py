@@ -16,8 +16,8 @@ from django.db import DatabaseError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime, parse_duration
 
-from djqueue import bulk, compat, registry
-from djqueue.exceptions import DjqueueError, UnknownTask
+from djqueue import bulk, compat, lines, registry
+from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.tasks import Task
 
 EXIT_REJECTED = 3
@@ -34,14 +34,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("task", metavar="TASK", help="The path of the task, like shop.tasks.send.")
         parser.add_argument("file", metavar="FILE", help="The file, which may end in .gz, or - for standard input.")
-        parser.add_argument("--format", choices=bulk.FORMATS, help="Otherwise: csv if the name says so, else jsonl.")
+        parser.add_argument("--format", choices=lines.FORMATS, help="Otherwise: csv if the name says so, else jsonl.")
         parser.add_argument(
             "--map",
             action="append",
             default=[],
             metavar="COLUMN=ARG[:TYPE]",
             help="Take only what is named so, under these names. The values of CSV are texts; TYPE is one of"
-            f" {', '.join(bulk.CONVERTERS)}.",
+            f" {', '.join(lines.CONVERTERS)}.",
         )
         parser.add_argument("--queue", metavar="NAME")
         parser.add_argument("--priority", type=int)
@@ -63,18 +63,18 @@ class Command(BaseCommand):
         format = options["format"] or ("csv" if Path(name.removesuffix(".gz")).suffix == ".csv" else "jsonl")
         try:
             task = _task(options)
-            columns = dict(bulk.parse_column(text) for text in options["map"])
+            columns = dict(lines.parse_column(text) for text in options["map"])
         except (DjqueueError, compat.TaskException, compat.InvalidTaskBackend, ValueError) as error:
             raise CommandError(str(error)) from error
         started = time.monotonic()
         with ExitStack() as stack:
             try:
-                lines, share_read = stack.enter_context(bulk.open_lines(name, format))
+                file, share_read = stack.enter_context(lines.open_lines(name, format))
                 rejects = stack.enter_context(_Rejects(options["rejects"], self.stderr.write))
                 progress = _Progress(share_read, is_on=sys.stderr.isatty() and not options["no_progress"])
                 result = bulk.bulk_insert(
                     task,
-                    lines,
+                    file,
                     format=format,
                     columns=columns,
                     batch_size=options["batch_size"],
@@ -88,6 +88,8 @@ class Command(BaseCommand):
                 if (more := error.count - len(error.lines)) > 0:
                     self.stderr.write(f"… and {more:,} more.")
                 raise CommandError(str(error)) from None
+            except BulkInterrupted as error:
+                raise CommandError(str(error)) from error
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error
             except DatabaseError as error:
@@ -148,7 +150,7 @@ class _Rejects:
         if self._count > bulk.MAX_TOLD:
             self._tell(f"… and {self._count - bulk.MAX_TOLD:,} more.")
 
-    def __call__(self, line: bulk.BadLine) -> None:
+    def __call__(self, line: lines.BadLine) -> None:
         self._count += 1
         if self._count <= bulk.MAX_TOLD:
             self._tell(str(line))

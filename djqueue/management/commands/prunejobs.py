@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from djqueue import conf
+from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
 from djqueue.records import PruneRule
 from djqueue.retention import parse_duration
@@ -53,7 +54,10 @@ class Command(BaseCommand):
             rules = [PruneRule(state, max_age=options["older_than"]) for state in states]
         else:
             rules = [rule for rule in backend.settings.prune_rules() if rule.state in states]
-        count = self._prune(backend, rules, options["queue"], options["dry_run"])
+        try:
+            count = self._prune(backend, rules, options["queue"], options["dry_run"])
+        except EngineUnavailable as error:
+            raise CommandError(str(error)) from error
         what = "would be deleted" if options["dry_run"] else ("was deleted" if count == 1 else "were deleted")
         self.stdout.write(f"{count:,} finished job{'' if count == 1 else 's'} {what}.")
 

@@ -12,8 +12,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge
-from djqueue.management.backends import backend_of
+from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
+from djqueue.management.backends import backend_of, outboxes_of
 
 HEALTHY, UNHEALTHY = 0, 1
 _SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
@@ -44,6 +45,13 @@ class Command(BaseCommand):
             findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
         except DatabaseError as error:
             findings = [Finding("database", False, str(error).strip(), "Is it up, and has manage.py migrate been run?")]
+        except (EngineUnavailable, EngineRefused) as error:
+            findings = [Finding("server", False, str(error), "Is it up, and is its address in TASKS the right one?")]
+        for outbox in outboxes_of(backend):
+            try:
+                findings.append(judge_outbox(outbox.backend, outbox.oldest_seconds()))
+            except EngineUnavailable as error:
+                findings.append(Finding(f"outbox of {outbox.backend}", False, str(error)))
         is_healthy = all(finding.is_ok or not finding.is_fatal for finding in findings)
         if options["json"]:
             self.stdout.write(json.dumps({"is_healthy": is_healthy, "findings": list(map(_as_json, findings))}))

@@ -11,6 +11,7 @@ from django.db import DatabaseError
 
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
+from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
 from djqueue.records import WorkerStatus
 from djqueue.runtime.heart import SILENT_SECONDS
@@ -31,6 +32,8 @@ class Command(BaseCommand):
             stats = collect(backend.engine, {*backend.queues, *backend.settings.queues})
         except DatabaseError as error:
             raise CommandError(f"The database did not answer: {str(error).strip()}") from error
+        except EngineUnavailable as error:
+            raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(stats, indent=2) if options["json"] else _table(stats))
 
 

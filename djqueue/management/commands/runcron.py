@@ -33,7 +33,7 @@ class Command(BaseCommand):
         if options["verbosity"]:
             self.stderr.write(f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
         connections.close_all()
-        scheduler = Scheduler(backend.engine.open_cron(), database=backend.settings.database)
+        scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
         with SignalPipe({signal.SIGTERM: stop, signal.SIGINT: stop}) as signals:

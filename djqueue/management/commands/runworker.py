@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from djqueue import conf
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import backend_of, outboxes_of
 from djqueue.runtime.logs import configure
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
@@ -82,7 +82,6 @@ class Command(BaseCommand):
             drain=options["drain"],
             # A drain runs what is there; when it is over must not hang on what the crontab adds.
             cron=not (options["no_cron"] or options["drain"]),
-            database=settings.database,
             max_jobs=options["max_jobs"],
             max_rss_mebibytes=options["max_rss"],
             max_age_seconds=options["max_age"],
@@ -93,7 +92,7 @@ class Command(BaseCommand):
             self.stderr.write(_banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
-        sys.exit(Supervisor(spec, backend.engine, settings).run())
+        sys.exit(Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend)).run())
 
 
 def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:

@@ -11,9 +11,15 @@ SELECT
                 (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
                 AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
                 AND (%(task)s::text IS NULL OR task = %(task)s::text)
+                AND (%(task_prefix)s::text IS NULL OR starts_with(task, %(task_prefix)s::text))
+                AND (%(worker)s::uuid IS NULL OR attempted_by = %(worker)s::uuid)
                 AND (
                     %(older_than)s::interval IS NULL
                     OR inserted_at <= COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(older_than)s::interval
+                )
+                AND (
+                    %(newer_than)s::interval IS NULL
+                    OR inserted_at > COALESCE(%(now)s::timestamptz, clock_timestamp()) - %(newer_than)s::interval
                 )
             LIMIT %(limit)s
         ) AS found

@@ -1,5 +1,6 @@
 -- Store jobs, and say in input order what became of each.
--- Params: one array per column, all of the same length; now timestamptz (null: the database's clock).
+-- Params: one array per column, all of the same length; now timestamptz (null: the database's clock); relaxed bool (the commit does not
+-- wait for the disk; only where this statement is a transaction of its own).
 -- Returns: id, state, inserted_at, was_duplicate.
 -- clock_timestamp(), not now(): in a long transaction now() is old and the job would jump the queue.
 -- ON CONFLICT waits for an uncommitted holder of the key, and inserts if that one rolls back. Keys are inserted in their order,
@@ -12,7 +13,10 @@ WITH input AS MATERIALIZED (
         COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
         COALESCE(i.expires_at, t.at + i.max_age) AS ends_at,
         nextval((SELECT pg_get_serial_sequence('djqueue_job', 'id'))) AS id
-    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+    FROM (
+        SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+        WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
+    ) AS t
     CROSS JOIN unnest(
         %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
         %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],

@@ -9,7 +9,10 @@ SELECT
     'suspended', i.queue, i.task, i.args, i.kwargs, i.priority, i.max_attempts, t.at,
     COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END),
     COALESCE(i.expires_at, t.at + i.max_age), i.meta, i.unique_key || ':next'
-FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+FROM (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+    WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
+) AS t
 CROSS JOIN unnest(
     %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
     %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],

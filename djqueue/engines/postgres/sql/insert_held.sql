@@ -12,7 +12,10 @@ WITH input AS MATERIALIZED (
         COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
         COALESCE(i.expires_at, t.at + i.max_age) AS ends_at,
         nextval((SELECT pg_get_serial_sequence('djqueue_job', 'id'))) AS id
-    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+    FROM (
+        SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+        WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
+    ) AS t
     CROSS JOIN unnest(
         %(task)s::text[], %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
         %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],

@@ -11,7 +11,10 @@ WITH input AS MATERIALIZED (
         t.at,
         COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
         COALESCE(i.expires_at, t.at + i.max_age) AS ends_at
-    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS t
+    FROM (
+        SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+        WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
+    ) AS t
     CROSS JOIN unnest(
         %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
         %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],

@@ -1,3 +1,4 @@
+import os
 from argparse import ArgumentParser
 from typing import Any
 
@@ -30,8 +31,9 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             console.print("Stopped. The worker has ended; run the demo again whenever you like.")
             raise SystemExit(130) from None
+        chosen = "DJQUEUE_BACKEND=redis " if os.environ.get("DJQUEUE_BACKEND") == "redis" else ""
         console.print(
-            f"See it in the browser: [bold]python3 run.py serve[/], then http://127.0.0.1:8000/admin/ "
+            f"See it in the browser: [bold]{chosen}python3 run.py serve[/], then http://127.0.0.1:8000/admin/ "
             f"(login {USERNAME}, password {PASSWORD}).",
             highlight=False,
             soft_wrap=True,

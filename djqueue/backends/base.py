@@ -1,56 +1,50 @@
-"""The backends for TASKS: the words of django.tasks translated into those of an engine, and nothing more.
-
-The framework makes a backend object per thread and asyncio task, so it must be cheap: the options are
-parsed and the engine is made when first asked for, and no backend holds a connection.
-
-Decisions beyond the contract:
-
-- A receiver of ``task_enqueued`` that raises is logged, and the job stays enqueued. An error would make the
-  caller enqueue it a second time.
-- An id that is no number of a job, however odd, raises ``TaskResultDoesNotExist``. A job whose task is not
-  known in this process raises ``UnknownTaskResult``, which is one too; ``Task.get_result`` raises
-  ``TaskResultMismatch`` for it.
-- Wrong OPTIONS do not keep a project's modules from being imported: they are errors of ``manage.py check``,
-  and of the first use.
-"""
+"""What all backends do alike: check, encode and store jobs, and tell what became of them."""
 
 from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
+from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
-from django.db import transaction
 
 from djqueue import carriers, checks, compat, conf
+from djqueue.backends.items import Chunks, Ids, Items
+from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
-from djqueue.engines.postgres import PostgresEngine
-from djqueue.exceptions import DuplicateJob, InvalidArguments, InvalidJob
-from djqueue.records import InsertedJob, NewJob, UniqueRule
-from djqueue.results import TaskResult, from_insert, from_job
-from djqueue.tasks import BulkResult, Task
+from djqueue.engines.protocol import Engine
+from djqueue.exceptions import DuplicateJob, InvalidJob
+from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
+from djqueue.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
 
 if TYPE_CHECKING:
+    from djqueue.outbox import Outbox
+
     _AnyTask = compat.Task[..., Any]
-    _Items = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
 
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _MAX_JOB_ID = 2**63 - 1
 _decode = json.JSONDecoder().decode
-_NONE: list[Encoded] = []
 _NO_ARGUMENTS = Encoded("[]", "{}")
-_CHUNK_CHARACTERS = 8_000_000
-"""Jobs with large arguments travel in smaller chunks: 5,000 of 256 KB would take gigabytes."""
 
 
-class PostgresBackend(compat.BaseTaskBackend):
+class Inserts(Protocol):
+    """What takes new jobs: an engine, or what keeps them until they may go there."""
+
+    def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]: ...
+
+    def insert_many(self, job: NewJob, arguments: Sequence[Encoded]) -> InsertedMany: ...
+
+
+class QueueBackend(compat.BaseTaskBackend):
     task_class = Task
 
     supports_defer = True
@@ -59,6 +53,10 @@ class PostgresBackend(compat.BaseTaskBackend):
     supports_priority = True
     supports_delay = True
     """``run_after`` may be a timedelta, which the store's clock counts."""
+    supports_transactional = False
+    """Whether a task's writes and its completion can commit together (``transactional=True``)."""
+
+    options_class: ClassVar[type[conf.Options]]
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         self.declared_queues = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
@@ -66,23 +64,41 @@ class PostgresBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        self._valid: _AnyTask | None = None
+        """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 
     @cached_property
-    def settings(self) -> conf.Options:
+    def settings(self) -> Any:
         """The OPTIONS; raises ``InvalidOptions`` if they cannot work."""
-        return conf.parse(self.options)
+        return conf.parse(self.options, self.options_class)
 
     @cached_property
-    def engine(self) -> PostgresEngine:
-        settings = self.settings
-        return PostgresEngine(
-            settings.database,
-            listen=settings.listen,
-            statement_timeout_seconds=settings.statement_timeout_seconds,
-        )
+    @abstractmethod
+    def engine(self) -> Engine:
+        """The engine; no connection is opened before its first verb."""
+
+    @property
+    @abstractmethod
+    def database_of_tables(self) -> str | None:
+        """The alias in DATABASES where ``migrate`` must have made djqueue's tables; None if it needs none."""
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """Where jobs wait between their transaction and the store, if there is such a place."""
+        return None
+
+    @abstractmethod
+    def insert_one(self, new: NewJob, task: Task) -> InsertedJob:
+        """Store a job in, or with, the caller's transaction, if there is one."""
+
+    @abstractmethod
+    def inserting(self, task: Task, chunks: Chunks) -> AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]:
+        """Open what takes the jobs of one ``enqueue_many``, all of them or none; and give the chunks back to read."""
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
+        if task is self._valid:
+            return
         priority = cast(object, task.priority)
         # NaN is not itself. The base would raise a ValueError for it, and a TypeError for a string.
         if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
@@ -97,30 +113,37 @@ class PostgresBackend(compat.BaseTaskBackend):
         super().validate_task(task)
         if len(task.module_path) > 255:
             raise compat.InvalidTask(f"The path of a task has at most 255 characters: {task.module_path!r}.")
+        if not self.supports_transactional and isinstance(task, Task) and task.transactional:
+            raise compat.InvalidTask(
+                f"transactional=True needs a backend whose jobs live in the database of the task's writes, and those of"
+                f" {self.alias!r} do not. Use djqueue.backends.PostgresBackend for {task.module_path}."
+            )
+        self._valid = task
 
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
-        """Store a job in the caller's transaction, if there is one."""
+        """Store a job in, or with, the caller's transaction, if there is one."""
         ours = Task.of(task)
         new = self.new_job(ours, args, kwargs)
-        if ours.unique is None:
-            [inserted] = self.engine.insert([new], relaxed=self._durability(ours) == "relaxed")
-        else:
-            [inserted] = self.engine.insert([new], rule=_rule(ours.unique))
-            if inserted.was_duplicate:
-                return self._duplicate(new, inserted, ours)
+        inserted = self.insert_one(new, ours)
+        if inserted.was_duplicate:
+            return self._duplicate(new, inserted, ours)
         result = from_insert(new, inserted, ours, self.alias)
         compat.task_enqueued.send_robust(type(self), task_result=result)
         return result
 
+    async def aenqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # see enqueue
+        """See ``enqueue``."""
+        return await _on_the_sync_thread(self.enqueue, task, args, kwargs)
+
     def enqueue_many(
         self,
         task: _AnyTask,
-        items: _Items,
+        items: Items,
         *,
         batch_size: int = 5000,
         on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
-        """Store one job per pair of args and kwargs in one transaction, up to ``batch_size`` per statement."""
+        """Store one job per pair of args and kwargs, all or none, up to ``batch_size`` per statement."""
         if type(batch_size) is not int or not 1 <= batch_size <= 100_000:
             raise ValueError(f"batch_size takes a number from 1 to 100000, not {batch_size!r}.")
         ours = Task.of(task)
@@ -129,18 +152,14 @@ class PostgresBackend(compat.BaseTaskBackend):
         duplicate_of: dict[int, str] = {}
         # A chunk is whole before its statement starts: a generator that asks the same connection must not meet
         # one that is still running.
-        chunks = self._encoded_chunks(items, batch_size)
-        chunk, is_last = next(chunks, (_NONE, True))
         position = 0
-        # A statement is atomic by itself, so a single chunk needs no transaction; unique keys may take several.
-        with nullcontext() if is_last and ours.unique is None else transaction.atomic(self.settings.database):
-            while chunk:
-                self._insert_chunk(ours, chunk, position, ids, duplicate_of)
+        with self.inserting(ours, Chunks(items, batch_size, self.settings.max_args_bytes)) as (inserts, chunks):
+            for chunk in chunks:
+                self._insert_chunk(inserts, ours, chunk, position, ids, duplicate_of)
                 position += len(chunk)
                 if on_progress is not None:
                     on_progress(position)
-                chunk, is_last = next(chunks, (_NONE, True))
-        return BulkResult(len(ids), _Ids(ids), len(duplicate_of), duplicate_of)
+        return BulkResult(len(ids), Ids(ids), len(duplicate_of), duplicate_of)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return what became of a job; raise ``TaskResultDoesNotExist`` if there is none of this id."""
@@ -153,17 +172,13 @@ class PostgresBackend(compat.BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what ``manage.py check`` says about this backend."""
-        return checks.check_backend(self.alias, self.declared_queues, self.options)
+        return checks.check_backend(self.alias, self.declared_queues, self.options, self.options_class)
 
     def new_job(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """Check and encode a job as ``enqueue`` does, and store nothing."""
         self.validate_task(task)
         encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
         return self._new_job(task, encoded, carriers.capture())
-
-    def _durability(self, task: Task) -> str:
-        rules = self.settings.queues.get(task.queue_name)
-        return task.durability or (rules and rules.durability) or self.settings.durability
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         key, delay = None, task.delay
@@ -172,6 +187,8 @@ class PostgresBackend(compat.BaseTaskBackend):
             kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
             key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
             delay = rule.debounce or delay
+        if task.compress:
+            encoded = compressed(encoded)
         return NewJob(
             task=task.module_path,
             args=encoded.args,
@@ -198,36 +215,21 @@ class PostgresBackend(compat.BaseTaskBackend):
         object.__setattr__(result, "was_duplicate", True)
         return result
 
-    def _encoded_chunks(self, items: _Items, size: int) -> Iterator[tuple[list[Encoded], bool]]:
-        """Encode and check the items, in chunks of so many or of a few megabytes; say of each if it is the last."""
-        limit = self.settings.max_args_bytes
-        source = enumerate(items)
-        while True:
-            chunk: list[Encoded] = []
-            characters = 0
-            for position, item in islice(source, size):
-                try:
-                    args, kwargs = item if _is_plain_pair(item) else _pair(item)
-                    encoded = encode_arguments(args, kwargs, limit)
-                except InvalidJob as error:
-                    raise type(error)(f"Item {position}: {error}") from None
-                chunk.append(encoded)
-                characters += len(encoded.args) + len(encoded.kwargs)
-                if characters > _CHUNK_CHARACTERS:
-                    break
-            is_last = len(chunk) < size and characters <= _CHUNK_CHARACTERS
-            if chunk:
-                yield chunk, is_last
-            if is_last:
-                return
-
     def _insert_chunk(
-        self, task: Task, chunk: list[Encoded], position: int, ids: array[int], duplicate_of: dict[int, str]
+        self,
+        inserts: Inserts,
+        task: Task,
+        chunk: list[Encoded],
+        position: int,
+        ids: array[int],
+        duplicate_of: dict[int, str],
     ) -> None:
         meta = carriers.capture()
         if task.unique is None:
             shared = self._new_job(task, _NO_ARGUMENTS, meta)
-            inserted = self.engine.insert_many(shared, chunk)
+            if task.compress:
+                chunk = list(map(compressed, chunk))
+            inserted = inserts.insert_many(shared, chunk)
             ids.extend(inserted.ids)
             if compat.is_heard(compat.task_enqueued):
                 for id, (args, kwargs) in zip(inserted.ids, chunk, strict=True):
@@ -240,7 +242,7 @@ class PostgresBackend(compat.BaseTaskBackend):
                 jobs.append(self._new_job(task, encoded, meta))
             except InvalidJob as error:
                 raise type(error)(f"Item {place}: {error}") from error
-        answers = self.engine.insert(jobs, rule=_rule(task.unique))
+        answers = inserts.insert(jobs, rule=rule_of(task.unique))
         for place, job in enumerate(answers, position):
             if not job.was_duplicate:
                 ids.append(job.id)
@@ -258,7 +260,14 @@ class PostgresBackend(compat.BaseTaskBackend):
         compat.task_enqueued.send_robust(type(self), task_result=result)
 
 
-def _rule(unique: Unique) -> UniqueRule:
+@sync_to_async(thread_sensitive=True)
+def _on_the_sync_thread(enqueue: Callable[..., TaskResult], *args: Any) -> TaskResult:
+    # Wrapped once: to wrap anew for each job takes longer than to encode it.
+    return enqueue(*args)
+
+
+def rule_of(unique: Unique) -> UniqueRule:
+    """Return what the store has to know about a task's rule."""
     return UniqueRule(
         window=unique.window,
         holds_completed=unique.scope == "live+completed",
@@ -270,41 +279,3 @@ def _rule(unique: Unique) -> UniqueRule:
 
 def _duplicate_error(task: Task, job: InsertedJob, where: str = "") -> DuplicateJob:
     return DuplicateJob(f"{where}Job {job.id} ({job.state}) of {task.module_path} holds the unique key.", str(job.id))
-
-
-class _Ids(Sequence[str]):
-    """Ids as strings, kept as eight bytes each: a million of them must not take a hundred megabytes."""
-
-    def __init__(self, ids: array[int]) -> None:
-        self._ids = ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [str(id) for id in self._ids[place]]
-        return str(self._ids[place])
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} ids>"
-
-
-def _is_plain_pair(item: object) -> bool:
-    """Say whether it is a pair as almost all are; anything else is looked at more closely."""
-    return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
-
-
-def _pair(item: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    if (
-        isinstance(item, list | tuple)
-        and len(item) == 2
-        and isinstance(item[0], list | tuple)
-        and isinstance(item[1], Mapping)
-    ):
-        return cast("tuple[Sequence[Any], Mapping[str, Any]]", tuple(item))
-    raise InvalidArguments(f"each item is a pair of args and kwargs, like ((1, 2), {{'name': 3}}), not {item!r:.100}.")

@@ -1,0 +1,48 @@
+"""Rows of the tables as jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from djqueue.records import NOBODY, Job
+from djqueue.states import JobState
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """Read what ``get.sql`` and its like return."""
+    values = dict(zip(_JOB_COLUMNS, row, strict=True))
+    for name in ("args", "kwargs", "errors", "meta", "result", "cancel_request"):
+        if values[name] is not None:
+            values[name] = json.loads(values[name])
+    if values["attempted_by"] == NOBODY:
+        values["attempted_by"] = values["attempted_at"] = None
+    return Job(**{**values, "state": JobState(values["state"])})
+
+
+_JOB_COLUMNS = [
+    "id",
+    "state",
+    "queue",
+    "task",
+    "args",
+    "kwargs",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "claim",
+    "attempted_by",
+    "attempted_at",
+    "inserted_at",
+    "scheduled_at",
+    "ready_at",
+    "expires_at",
+    "started_at",
+    "finished_at",
+    "errors",
+    "result",
+    "meta",
+    "unique_key",
+    "cancel_request",
+]

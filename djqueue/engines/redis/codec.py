@@ -1,0 +1,213 @@
+"""Jobs as the scripts store them: msgpack around texts of JSON, times in microseconds. ``lua/lib.lua`` names the same places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from typing import Any, Literal
+from uuid import UUID
+
+import msgpack
+
+from djqueue.records import ClaimedJob, Job, NewJob, TakenJob
+from djqueue.states import JobState
+
+STATES = (
+    JobState.SCHEDULED,
+    JobState.AVAILABLE,
+    JobState.EXECUTING,
+    JobState.RETRYABLE,
+    JobState.SUSPENDED,
+    JobState.COMPLETED,
+    JobState.DISCARDED,
+    JobState.CANCELLED,
+)
+"""A state is stored as its place here, from 1."""
+NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
+LEVEL = 2**44
+"""How far the scores of two priorities are apart."""
+LONGEST_DELAY_SECONDS = 3650 * 86400
+"""Python cannot read a year beyond 9999."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+_RUN_LENGTH = 17
+_UNTOUCHED: tuple[Any, ...] = (None, 0, 0, *[False] * (_RUN_LENGTH - 3))
+"""The run of a job that nothing has happened to."""
+# What Lua packs says of bytes that they are text. Texts that are none come out as they went in.
+unpack = partial(msgpack.unpackb, unicode_errors="surrogateescape")
+
+
+def micros(at: datetime) -> int:
+    """Return a time as it is stored. One without a zone is meant in that of this process."""
+    if at.tzinfo is None:
+        at = at.astimezone(UTC)
+    return (at - _EPOCH) // MICROSECOND
+
+
+@lru_cache(4096)
+def moment(at: float) -> datetime:
+    """Return a stored time. Jobs that were stored or claimed together share theirs."""
+    return _EPOCH + timedelta(0, 0, at)
+
+
+def clock(now: datetime | None) -> bytes:
+    """Return the argument of a script that is a time; empty for the clock of the server."""
+    return b"" if now is None else b"%d" % micros(now)
+
+
+def common(job: NewJob) -> tuple[Any, ...]:
+    """Return what jobs that differ in their arguments only have in common. Packed, its first byte is left out."""
+    return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
+
+
+def job_bytes(jobs: Sequence[NewJob]) -> int:
+    """Return about how much room the jobs take."""
+    return sum([len(job.args) + len(job.kwargs) + len(job.meta) for job in jobs])
+
+
+def is_plain(job: NewJob) -> bool:
+    """Say whether a job has no times of its own."""
+    return job.scheduled_at is None and job.delay is None and job.expires_at is None and job.max_age is None
+
+
+def times(job: NewJob) -> tuple[Any, ...]:
+    """Return when a job is due and ends, as the scripts that store it take it; False for none."""
+    return (
+        job.scheduled_at is not None and micros(job.scheduled_at),
+        job.delay is not None and job.delay // MICROSECOND,
+        job.expires_at is not None and micros(job.expires_at),
+        job.max_age is not None and job.max_age // MICROSECOND,
+    )
+
+
+def one(job: NewJob, pack: Callable[[Any], bytes]) -> tuple[str, bytes, int]:
+    """Return a job without times of its own as ``insert_one.lua`` takes it."""
+    return job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], (100 - job.priority) * LEVEL
+
+
+def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
+    """Return jobs as ``insert.lua`` takes them: nine values for each."""
+    flat: list[Any] = []
+    for job in jobs:
+        flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
+        flat += times(job)
+        flat.append(job.unique_key is not None and job.unique_key)
+    return flat
+
+
+def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
+    """Return a job as stored."""
+    _, inserted, scheduled, expires, queue, priority, max_attempts, key, task, meta, (args, kwargs) = unpack(payload)
+    (
+        state, attempt, claim, worker, attempted, started, finished, ready, result, errors, notes, rescheduled, reexpires,
+        snoozed, interrupted, most_attempts, request,
+    ) = _run(run)  # fmt: skip
+    if proof is not None:
+        state = NUMBERS[JobState.EXECUTING]
+        claim, attempt, attempted, worker, *_ = unpack(proof)
+    elif state is None:
+        state = NUMBERS[JobState.AVAILABLE if due is None else JobState.SCHEDULED]
+        ready = 0 if due is not None else ready
+    return Job(
+        id=id,
+        state=STATES[state - 1],
+        queue=queue,
+        task=task,
+        args=json.loads(args),
+        kwargs=json.loads(kwargs),
+        priority=priority,
+        attempt=attempt,
+        max_attempts=most_attempts or max_attempts,
+        claim=claim,
+        attempted_by=UUID(worker) if worker else None,
+        attempted_at=moment(attempted) if attempted else None,
+        inserted_at=moment(inserted),
+        scheduled_at=_changed(rescheduled, scheduled),
+        ready_at=_changed(ready, inserted),
+        expires_at=_changed(reexpires, expires),
+        started_at=moment(started) if started else None,
+        finished_at=moment(finished) if finished else None,
+        errors=json.loads(errors_text(errors)),
+        result=json.loads(result) if result else None,
+        meta=merged_meta(meta, notes, snoozed, interrupted),
+        unique_key=key,
+        cancel_request=None if not request else _request(*request),
+    )
+
+
+def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
+    """Return a job as fetched."""
+    _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
+    if run is None:
+        inserted_at = moment(inserted)
+        return ClaimedJob(
+            int(id), at, queue, task, args, kwargs, 1, max_attempts, priority, inserted_at, None,
+            None if scheduled is None else moment(scheduled), None if expires is None else moment(expires),
+            moment(at), "[]", meta, inserted_at,
+        )  # fmt: skip
+    (
+        _, attempt, claim, _, _, started, _, ready, _, errors, notes, rescheduled, reexpires, snoozed, interrupted, most, _,
+    ) = _run(run)  # fmt: skip
+    if notes or snoozed or interrupted:
+        meta = json.dumps(merged_meta(meta, notes, snoozed, interrupted), ensure_ascii=False)
+    return ClaimedJob(
+        int(id), max(at, claim + 1), queue, task, args, kwargs, attempt + 1, most or max_attempts, priority,
+        moment(inserted), moment(started) if started else None, _changed(rescheduled, scheduled), _changed(reexpires, expires),
+        moment(at), errors_text(errors), meta, moment(ready or inserted),
+    )  # fmt: skip
+
+
+def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
+    """Return a job as taken, of which nothing is left in the store."""
+    job = TakenJob._make(read_claimed(at, *stored))
+    job.attempted_by = worker
+    return job
+
+
+def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
+    """Return the errors of a job as JSON. What a script has noted itself, which writes none, becomes an error here."""
+    if not errors:
+        return "[]"
+    return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
+
+
+def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:
+    """Return the meta of a job with what was noted in it since."""
+    merged: dict[str, Any] = json.loads(meta)
+    for note in notes or ():
+        merged |= json.loads(note)
+    if snoozed:
+        merged["snoozed"] = snoozed
+    if interrupted:
+        merged["interrupted"] = interrupted
+    return merged
+
+
+def _run(run: bytes | None) -> Sequence[Any]:
+    if run is None:
+        return _UNTOUCHED
+    done = unpack(run)
+    return [*done, *_UNTOUCHED[len(done) :]]
+
+
+def _changed(now: float | bool, first: float | None) -> datetime | None:
+    """Return a time of which a run may tell that it has changed (0: to none)."""
+    at = first if now is False else now
+    return moment(at) if at else None
+
+
+def _noted(kind: str, attempt: int, at: float, who: str, message: str) -> dict[str, Any]:
+    return {
+        "attempt": attempt,
+        "at": moment(at).isoformat(timespec="microseconds"),
+        "worker" if kind == "WorkerLost" else "by": who,
+        "exception": f"djqueue.exceptions.{kind}",
+        "message": message,
+        "traceback": "",
+    }
+
+
+def _request(by: str, reason: str, at: float) -> dict[str, Any]:
+    return {"by": by, "reason": reason, "at": moment(at).isoformat(timespec="microseconds")}

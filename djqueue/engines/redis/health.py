@@ -1,0 +1,49 @@
+"""What the server knows about the health of its queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.codec import unpack
+from djqueue.engines.redis.server import inspect
+from djqueue.vitals import Health, SeenQueue, SeenWorker
+
+_SERVING_SECONDS = 15.0
+"""A worker that was silent for longer serves nobody."""
+
+
+def health(client: Client) -> Health:
+    """Look at it all."""
+    now, seen, about, beats, dead, lead, due, history = client.run("health")
+    workers, served = [], set()
+    beat_of = dict(_pairs(beats))
+    for id, info in _pairs(about):
+        name, _, _, queues, _ = unpack(info)
+        _, beat_at, is_draining = unpack(beat_of[id])
+        silent = (now - beat_at) / 1e6
+        workers.append(SeenWorker(name, sorted(queues), silent, id in dead))
+        if id not in dead and not is_draining and silent < _SERVING_SECONDS:
+            served.update(queues)
+    found = {
+        name.decode(): (None if waits is None else waits / 1e6, bool(paused))
+        for name, waits, is_busy, paused in seen
+        if waits is not None or is_busy or paused
+    }
+    leader = dict(_pairs(lead))
+    # Lua writes an empty map as it writes an empty list.
+    loops = dict(unpack(leader[b"loops"])) if leader else {}
+    is_led = leader and int(leader[b"expires_at"]) > now
+    return Health(
+        queues=[SeenQueue(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})],
+        workers=sorted(workers, key=lambda worker: worker.name),
+        leader_seconds=(now - int(leader[b"elected_at"])) / 1e6 if is_led else None,
+        loops={name: (now - at) / 1e6 for name, at in loops.items()},
+        overdue_seconds=(now - int(due)) / 1e6 if due is not None and int(due) <= now else None,
+        history_rows=history,
+        server=inspect(client),
+    )
+
+
+def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))

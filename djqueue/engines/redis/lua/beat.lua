@@ -1,0 +1,26 @@
+-- Raise the beat of living workers and look at everybody's.
+-- ARGV: msgpack arrays of the workers that live, and of those of them that finish what they have.
+-- Returns: worker, beat and whether it is dead, one after the other, of all known workers; the beats are those before this one.
+-- A counter, not a time: whoever watches compares it with what it saw before, by its own monotonic clock.
+local living, draining, dead = {}, {}, {}
+for _, worker in ipairs(cmsgpack.unpack(ARGV[1])) do
+    living[worker] = true
+end
+for _, worker in ipairs(cmsgpack.unpack(ARGV[2])) do
+    draining[worker] = true
+end
+for _, worker in ipairs(call('HKEYS', P .. 'dead')) do
+    dead[worker] = true
+end
+local now, beats, answer = clock(), call('HGETALL', P .. 'beats'), {}
+for place = 1, #beats, 2 do
+    local worker = beats[place]
+    local beat = cmsgpack.unpack(beats[place + 1])[1]
+    if living[worker] and not dead[worker] then
+        call('HSET', P .. 'beats', worker, pack({beat + 1, now, draining[worker] or false}))
+    end
+    answer[#answer + 1] = worker
+    answer[#answer + 1] = beat
+    answer[#answer + 1] = dead[worker] and 1 or 0
+end
+return answer

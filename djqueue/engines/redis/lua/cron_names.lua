@@ -1,0 +1,2 @@
+-- Name the entries of the crontab.
+return call('HKEYS', P .. 'cron')

@@ -1,0 +1,16 @@
+-- needs: waiting insertion crontab
+-- Delete old ticks.
+-- ARGV: now, age in microseconds, how many to look at. Returns: how many were looked at, and how many went: those of an entry that
+-- was removed are gone already.
+-- That a time runs only once does not hang on them: last_nominal_at stays on the entry.
+local before = text_of(moment(ARGV[1]) - tonumber(ARGV[2]))
+local old = call('ZRANGEBYSCORE', P .. 'cron:ticks', '-inf', '(' .. before, 'LIMIT', 0, ARGV[3])
+local gone = 0
+for _, member in ipairs(old) do
+    local id, tick = member:match('^(%d+):(%d+)$')
+    gone = gone + call('ZREMRANGEBYSCORE', P .. 'cron:ticks:' .. id, tick, tick)
+end
+if #old > 0 then
+    call('ZREM', P .. 'cron:ticks', unpack(old))
+end
+return {#old, gone}

@@ -1,0 +1,26 @@
+-- needs: waiting
+-- Delete jobs that wait or are finished, without a trace. A unique key that a job held beyond its life goes with it.
+-- ARGV: states (digits; empty: whatever their state), ids. Returns: as cancel.lua.
+-- Never a job that executes: its worker would find nothing to record an outcome with.
+local jobs = look_at({unpack(ARGV, 2)})
+local done, gone = {}, {}
+for number, job in ipairs(jobs) do
+    local is_done = job and job.state ~= EXECUTING and is_among(ARGV[1], job.state)
+    if is_done then
+        take_out(job)
+        gone[#gone + 1] = job.id
+        if job.key then
+            local live, beyond = unpack(holder_of(job.key))
+            if beyond == job.id then
+                hold(job.key, live, '', '')
+                call('ZREM', P .. 'holds', job.key)
+                call('ZREM', P .. 'holds:kept', job.key)
+            end
+            free_key(job.id, job.key)
+        end
+    end
+    done[number] = is_done and 1 or 0
+end
+flush(clock())
+forget(gone)
+return {states_of(jobs), table.concat(done)}

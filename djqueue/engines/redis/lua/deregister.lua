@@ -1,0 +1,4 @@
+-- Forget workers that left nothing behind. ARGV: the workers.
+for _, key in ipairs({'workers', 'beats', 'dead'}) do
+    call('HDEL', P .. key, unpack(ARGV))
+end

@@ -1,0 +1,22 @@
+-- Take or renew the lead, by the server's clock.
+-- ARGV: holder; how long it lasts, in microseconds; a msgpack map of each loop of the leader to the microseconds since it last did
+-- its work; now (empty: the server's clock).
+-- Returns: the term, or nothing when somebody else leads. The term grows with every change of hands.
+-- What the loops say is kept as times, so that it ages when the leader falls silent. When they last ran under the former leader
+-- stays known.
+local at = moment(ARGV[4])
+local holder, term, expires_at, loops = unpack(call('HMGET', P .. 'leader', 'holder', 'term', 'expires_at', 'loops'))
+if holder and holder ~= ARGV[1] and tonumber(expires_at) >= at then
+    return false
+end
+loops = loops and cmsgpack.unpack(loops) or {}
+for name, ago in pairs(cmsgpack.unpack(ARGV[3])) do
+    loops[name] = at - ago
+end
+term = tonumber(term or 0)
+if holder ~= ARGV[1] then
+    term = term + 1
+    call('HSET', P .. 'leader', 'holder', ARGV[1], 'term', term, 'elected_at', text_of(at))
+end
+call('HSET', P .. 'leader', 'expires_at', text_of(at + ARGV[2]), 'loops', pack(loops))
+return term

@@ -1,0 +1,41 @@
+-- Claim up to a number of available jobs of one queue for a worker, counting the attempt and raising the claim.
+-- ARGV: queue, limit (up to 1,000), worker, now (empty: the server's clock).
+-- Returns: the time taken for now, ids, payloads, and runs if there is any (false: nothing has happened to this one yet), in run order.
+-- Nothing when the worker is not registered or is dead, or the queue is paused.
+-- A claim is the time, or one more than the one before: it grows also when a restart has lost the last second, in which the same id
+-- may have been handed out and claimed. Nothing is written but the proofs of the claims; payloads and runs stay as they are.
+local queue, worker = ARGV[1], ARGV[3]
+if not may_fetch(queue, worker) then
+    return {}
+end
+local ids, scores, payloads, runs = pop(queue, ARGV[2])
+local count = #ids
+if count == 0 then
+    return {}
+end
+local at = moment(ARGV[4])
+local proofs, place, any_run = {}, 0, false
+-- What the proofs of jobs that nothing has happened to have in common.
+local first_proof = '\151' .. pack(at, 1, at, worker, queue)
+for number = 1, count do
+    local payload, done = payloads[number], runs[number]
+    -- A payload that is gone was evicted by a server that may forget keys: there is nothing to run.
+    if payload then
+        local score = scores[number]
+        proofs[place + 1] = ids[number]
+        if done then
+            any_run = true
+            done = cmsgpack.unpack(done)
+            local claim = math.max(at, done[CLAIM] + 1)
+            local flags = payload:byte(2) + HAS_RUN
+            proofs[place + 2] = '\151' .. pack(claim, done[ATTEMPT] + 1, at, worker, queue, score, flags)
+        else
+            proofs[place + 2] = first_proof .. string.char(160 + #score) .. score .. payload:sub(2, 2)
+        end
+        place = place + 2
+    end
+end
+if place > 0 then
+    call('HSET', P .. 'executing', unpack(proofs))
+end
+return any_run and {at, ids, payloads, runs} or {at, ids, payloads}

@@ -1,0 +1,27 @@
+-- Look at everything that tells whether jobs flow.
+-- Returns: the time; for each queue that was ever used, is paused or is executed from, its name, for how many microseconds its oldest
+-- available job has waited (false: there is none), whether it executes and whether it is paused; workers, beats and dead as workers.lua;
+-- the hash leader; when the first job is due that waits for the stager (false: there is none); how many jobs the history has.
+local now = clock()
+local busy, paused, names, queues = {}, {}, {}, {}
+for _, text in ipairs(call('HVALS', P .. 'executing')) do
+    busy[select(5, proof(text))] = true
+end
+for _, queue in ipairs(call('HKEYS', P .. 'paused')) do
+    paused[queue] = true
+end
+for _, queue in ipairs(call('SMEMBERS', P .. 'queues')) do
+    names[queue] = true
+end
+for _, others in ipairs({busy, paused}) do
+    for queue in pairs(others) do
+        names[queue] = true
+    end
+end
+for queue in pairs(names) do
+    queues[#queues + 1] = {queue, oldest_wait(queue, now) or false, busy[queue] and 1 or 0, paused[queue] and 1 or 0}
+end
+return {
+    now, queues, call('HGETALL', P .. 'workers'), call('HGETALL', P .. 'beats'), call('HKEYS', P .. 'dead'),
+    call('HGETALL', P .. 'leader'), call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or false, call('ZCARD', P .. 'finished'),
+}

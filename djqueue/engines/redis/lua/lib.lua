@@ -1,0 +1,247 @@
+-- What the scripts share that read; writing.lua has what they write with. Both are put before each of them when it is loaded.
+-- KEYS[1] is the prefix of all keys, "{name}:". Its hash tag puts them into one slot, so a script may build the others from it.
+--
+-- job:<id>      what was enqueued, written once: a msgpack array of flags, inserted_at, scheduled_at, expires_at, queue, priority,
+--               max_attempts, unique key, task, meta, [args, kwargs]. Texts of JSON are opaque here: cjson would not give them back.
+-- run:<id>      what has happened so far, see STATE and the names after it. Absent for a job that nothing happened to.
+-- executing     hash: id -> the proof of a claim: claim, attempt, attempted_at, worker, queue, score, flags.
+-- ready:<queue> sorted set: what is available, by score = (100 - priority) * 2^44 + its place in the order of becoming available.
+-- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
+-- finished      sorted set: what has ended, by the time at which it did.
+-- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
+-- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
+--               blocks that there are. seq: the last id, and the last place in the order. server: which gave it, see arrive.lua.
+-- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
+--               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
+-- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
+--
+-- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
+
+if redis.replicate_commands then
+    redis.replicate_commands() -- Redis 6: replicate what was written, for the scripts read the clock
+end
+
+local P = KEYS[1]
+local call, pack = redis.call, cmsgpack.pack
+local LEVEL = 17592186044416 -- 2^44
+local HEAD_BYTES = 2047 -- of a payload: a queue, a task and a key of the longest names, and more
+local ANSWER_BYTES = 8000000
+local SOON = 1500000 -- whoever makes a job wait no longer than this wakes the stager
+local SCHEDULED, AVAILABLE, EXECUTING, RETRYABLE, SUSPENDED, COMPLETED, DISCARDED, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
+
+-- The places of a run. What follows the last that is set is left out; false stands for the payload's value, or none.
+local STATE, ATTEMPT, CLAIM, WORKER, ATTEMPTED_AT, STARTED_AT, FINISHED_AT = 1, 2, 3, 4, 5, 6, 7
+local READY_AT = 8 -- false: since it was inserted; 0: not at all
+local RESULT, ERRORS, NOTES = 9, 10, 11
+local SCHEDULED_AT, EXPIRES_AT = 12, 13 -- 0: taken away
+local SNOOZED, INTERRUPTED, MAX_ATTEMPTS, CANCEL_REQUEST = 14, 15, 16, 17
+
+-- The flags of a job and of a claim.
+local HAS_KEY = 1
+local HAS_RUN, IS_CANCEL_REQUESTED = 2, 4 -- of a claim: whether there is more to read than the proof
+
+local function has(flags, flag)
+    return flags % (2 * flag) >= flag
+end
+
+local function clock()
+    local time = call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
+local function moment(text)
+    -- An argument that is a time, or empty for the clock of the server.
+    return text == '' and clock() or tonumber(text)
+end
+
+local function text_of(id)
+    return string.format('%.0f', id)
+end
+
+local function head(payload)
+    -- flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, unique key
+    return select(2, cmsgpack.unpack_limit(payload, 8, 1))
+end
+
+local function proof(text)
+    -- claim, attempt, attempted_at, worker, queue, score (a text), flags
+    return select(2, cmsgpack.unpack_limit(text, 7, 1))
+end
+
+local function ready_at_of(id)
+    -- Since when a job is available; nil when it is gone.
+    local payload, run = unpack(call('MGET', P .. 'job:' .. id, P .. 'run:' .. id))
+    local at = run and cmsgpack.unpack(run)[READY_AT]
+    return at or payload and select(2, head(payload))
+end
+
+local function oldest_wait(queue, now)
+    -- How many microseconds the oldest available job of a queue has waited; nil if there is none. It is the first of one of the
+    -- priorities; they are visited one after the other, 201 at the most.
+    local from, first = '-inf', nil
+    while true do
+        local found = call('ZRANGEBYSCORE', P .. 'ready:' .. queue, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        if #found == 0 then
+            return first and math.max(0, now - first)
+        end
+        local score = tonumber(found[2])
+        local since = ready_at_of(found[1])
+        first = first and since and math.min(first, since) or first or since
+        from = text_of(score - score % LEVEL + LEVEL)
+    end
+end
+
+local function put(run, place, value)
+    for gap = #run + 1, place - 1 do
+        run[gap] = false
+    end
+    run[place] = value
+end
+
+local function append(run, place, value)
+    local list = run[place] or {}
+    list[#list + 1] = value
+    put(run, place, list)
+end
+
+local function each_part(list, size, act)
+    -- unpack() takes less than 8,000.
+    for first = 1, #list, size do
+        act(unpack(list, first, math.min(first + size - 1, #list)))
+    end
+end
+
+local function new_run(state)
+    return {state, 0, 0, false, false, false, false}
+end
+
+local function ranked(id)
+    -- The id as a member of "due": those of one time are sorted as texts, and with their length before them as numbers.
+    return string.char(64 + #id) .. id
+end
+
+local function unranked(member)
+    return member:sub(2)
+end
+
+local function may_fetch(queue, worker)
+    return call('HEXISTS', P .. 'paused', queue) == 0 and call('HEXISTS', P .. 'workers', worker) == 1
+        and call('HEXISTS', P .. 'dead', worker) == 0
+end
+
+local function pop(queue, limit)
+    -- Take the first jobs out of a queue: ids, scores (texts), payloads, runs (false: there is none). Where arguments are large these
+    -- are fewer, or one answer could take hundreds of megabytes; the rest goes back to where it was.
+    local key, job, run = P .. 'ready:' .. queue, P .. 'job:', P .. 'run:'
+    local found = call('ZPOPMIN', key, limit)
+    local ids, scores, jobs_at, runs_at, payloads, bytes, count = {}, {}, {}, {}, {}, 0, #found / 2
+    for number = 1, count do
+        local id = found[2 * number - 1]
+        ids[number], scores[number], jobs_at[number], runs_at[number] = id, found[2 * number], job .. id, run .. id
+    end
+    local first, step = 1, 16
+    while first <= count do
+        local last = math.min(first + step - 1, count)
+        for place, payload in ipairs(call('MGET', unpack(jobs_at, first, last))) do
+            payloads[first + place - 1] = payload
+            bytes = bytes + (payload and #payload or 0)
+        end
+        first = last + 1
+        -- As many as are likely to fit.
+        step = math.floor((ANSWER_BYTES - bytes) / (bytes / last + 1))
+        if step < 1 and first <= count then
+            local rest = {}
+            for number = count, first, -1 do
+                rest[#rest + 1] = scores[number]
+                rest[#rest + 1] = ids[number]
+                ids[number], scores[number], jobs_at[number], runs_at[number] = nil, nil, nil, nil
+            end
+            call('ZADD', key, unpack(rest))
+            break
+        end
+    end
+    return ids, scores, payloads, #ids > 0 and call('MGET', unpack(runs_at)) or {}, jobs_at, runs_at
+end
+
+local function state_of(id)
+    if call('HEXISTS', P .. 'executing', id) == 1 then
+        return EXECUTING
+    end
+    local run = call('GET', P .. 'run:' .. id)
+    if run then
+        return cmsgpack.unpack(run)[STATE]
+    end
+    return call('ZSCORE', P .. 'due', ranked(id)) and SCHEDULED or AVAILABLE
+end
+
+local function wake(name)
+    -- Whoever made a job available asks in the same script, so nobody can fall asleep in between. One message wakes all.
+    if call('EXISTS', P .. 'asleep:' .. name) == 1 then
+        call('PUBLISH', P .. 'wake', name)
+        call('DEL', P .. 'asleep:' .. name)
+    end
+end
+
+local function mark_id(id, bit)
+    local block = math.floor(id / 32768)
+    call('SETBIT', P .. 'ids:' .. text_of(block), id - block * 32768, bit)
+    if bit == 1 then
+        call('ZADD', P .. 'blocks', block, text_of(block))
+    end
+end
+
+local function is_marked(id)
+    -- Whether a job of this id exists, or was taken out of the store to run at most once.
+    local block = math.floor(id / 32768)
+    return call('GETBIT', P .. 'ids:' .. text_of(block), id - block * 32768) == 1
+end
+
+local function pass(ids)
+    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
+    -- emptied meanwhile, would hand them out again.
+    local highest = math.max(unpack(ids))
+    if tonumber(call('GET', P .. 'seq')) < highest then
+        call('SET', P .. 'seq', text_of(highest))
+    end
+end
+
+local function mark_ids(first, last)
+    while first <= last do
+        local block = math.floor(first / 32768)
+        local key = P .. 'ids:' .. text_of(block)
+        call('ZADD', P .. 'blocks', block, text_of(block))
+        local from, to = first - block * 32768, math.min(last - block * 32768, 32767)
+        while from <= to do
+            if from % 8 == 0 and to - from >= 7 then
+                local bytes = math.floor((to - from + 1) / 8)
+                call('SETRANGE', key, from / 8, string.rep('\255', bytes))
+                from = from + bytes * 8
+            else
+                call('SETBIT', key, from, 1)
+                from = from + 1
+            end
+        end
+        first = (block + 1) * 32768
+    end
+end
+
+local function next_places(count)
+    -- The first of so many ids, which are places in the order of becoming available too.
+    return call('INCRBY', P .. 'seq', count) - count + 1
+end
+
+local function beginning_of(id, count)
+    -- The first values of a payload, whose arguments may be large; nil if it is gone.
+    local key = P .. 'job:' .. id
+    local text = call('GETRANGE', key, 0, HEAD_BYTES)
+    if text == '' then
+        return
+    elseif #text > HEAD_BYTES and not pcall(cmsgpack.unpack_limit, text, count, 1) then
+        text = call('GET', key) -- somebody has very long names
+    end
+    return select(2, cmsgpack.unpack_limit(text, count, 1))
+end
+
+local function head_of(id)
+    return beginning_of(id, 8)
+end

@@ -1,0 +1,58 @@
+-- needs: waiting
+-- Delete finished jobs that are older than their rule allows: one step of a walk along the history.
+-- ARGV: a msgpack array of four for each rule: state, queue, task (false: any; a rule has at most one of the two), cutoff (what finished
+-- earlier goes); queue (empty: all); where the last step ended: a time and how many of those that finished then stay; how many jobs to
+-- look at; 1 to count only and delete nothing.
+-- Returns: how many were looked at, how many went, and where this step ended.
+-- The most special rule decides: that of the task, then that of the queue, then the general one.
+local rules = cmsgpack.unpack(ARGV[1])
+local queue, after, skip, is_dry_run = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
+local of_all, of_queue, of_task, last_cutoff, is_special = {}, {}, {}, 0, queue ~= ''
+for place = 1, #rules, 4 do
+    local state, its_queue, its_task, cutoff = unpack(rules, place, place + 3)
+    if its_task then
+        of_task[state .. its_task] = cutoff
+    elseif its_queue then
+        of_queue[state .. its_queue] = cutoff
+    else
+        of_all[state] = cutoff
+    end
+    is_special = is_special or its_task or its_queue
+    last_cutoff = math.max(last_cutoff, cutoff)
+end
+
+local function goes(id, finished_at)
+    local state = peek_run(id)
+    if not state then
+        return true -- only its place in the history is left
+    end
+    local cutoff = of_all[state]
+    if is_special then
+        local _, _, _, _, its_queue, _, _, _, its_task = beginning_of(id, 9)
+        if queue ~= '' and its_queue ~= queue then
+            return false
+        end
+        cutoff = of_task[state .. (its_task or '')] or of_queue[state .. (its_queue or '')] or cutoff
+    end
+    return cutoff and finished_at < cutoff
+end
+
+local found = call('ZRANGEBYSCORE', P .. 'finished', after, '(' .. text_of(last_cutoff), 'WITHSCORES', 'LIMIT', skip, ARGV[5])
+local expired, last = {}, after
+for place = 1, #found, 2 do
+    local id, at = found[place], found[place + 1]
+    if at ~= last then
+        last, skip = at, 0
+    end
+    if goes(id, tonumber(at)) then
+        expired[#expired + 1] = id
+    end
+    if is_dry_run or expired[#expired] ~= id then
+        skip = skip + 1
+    end
+end
+if #expired > 0 and not is_dry_run then
+    call('ZREM', P .. 'finished', unpack(expired))
+    forget(expired)
+end
+return {#found / 2, #expired, last, skip}

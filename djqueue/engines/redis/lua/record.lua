@@ -1,0 +1,48 @@
+-- Write the history of jobs that were taken out of the store (take.lua), or put them back because they never began.
+-- ARGV: now (empty: the server's clock); a flat msgpack array of fourteen for each job: id (text), payload, state, attempt, claim,
+-- worker, attempted_at, started_ago and finished_ago (microseconds back from this write), ready_at, result, errors, delay
+-- (microseconds until it may be looked at again), note (false: none).
+-- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
+local at = moment(ARGV[1])
+local jobs = cmsgpack.unpack(ARGV[2])
+for place = 1, #jobs, 14 do
+    local id, payload, state, attempt, claim, worker, attempted_at, started_ago, finished_ago, ready_at, result, errors, delay, note =
+        unpack(jobs, place, place + 13)
+    if call('EXISTS', P .. 'job:' .. id) == 0 then
+        local run = new_run(state)
+        run[ATTEMPT], run[CLAIM] = attempt, claim
+        if #errors > 0 then
+            put(run, ERRORS, errors)
+        end
+        sets[#sets + 1] = P .. 'job:' .. id
+        sets[#sets + 1] = payload
+        if state >= COMPLETED then
+            run[WORKER], run[ATTEMPTED_AT] = worker, attempted_at
+            run[STARTED_AT] = started_ago and math.floor(at - started_ago)
+            run[FINISHED_AT] = math.floor(at - finished_ago)
+            put(run, READY_AT, ready_at)
+            if result then
+                put(run, RESULT, result)
+            end
+            finish(id, run, 0)
+        else
+            local _, _, _, _, queue, priority = head(payload)
+            if note then
+                append(run, NOTES, note)
+            end
+            if delay > 0 then
+                run[STATE] = SCHEDULED
+                put(run, READY_AT, 0)
+                put(run, SCHEDULED_AT, at + delay)
+                make_wait(id, queue, SCHEDULED, at + delay)
+            else
+                run[STATE] = AVAILABLE
+                put(run, READY_AT, at)
+                make_ready_last(id, queue, (100 - priority) * LEVEL)
+            end
+            keep_run(id, run)
+        end
+        mark_id(tonumber(id), 1)
+    end
+end
+flush(at)

@@ -1,0 +1,4 @@
+-- Give the lead up. ARGV: holder.
+if call('HGET', P .. 'leader', 'holder') == ARGV[1] then
+    call('HSET', P .. 'leader', 'expires_at', 0)
+end

@@ -1,0 +1,35 @@
+-- Make scheduled and retryable jobs available whose time has come, the longest due first.
+-- ARGV: limit (up to 1,000), now (empty: the server's clock).
+-- Those of one run became available at one time and run in the order of their ids.
+-- Returns: count, the microseconds until the next one is due (0 or less while due jobs remain; false: there is none), and the queues
+-- that got jobs.
+local at = moment(ARGV[2])
+local found = call('ZRANGEBYSCORE', P .. 'due', '-inf', text_of(at), 'LIMIT', 0, ARGV[1])
+local queues, names = {}, {}
+if #found > 0 then
+    table.sort(found)
+    local runs_at = {}
+    for number, member in ipairs(found) do
+        runs_at[number] = P .. 'run:' .. unranked(member)
+    end
+    local runs = call('MGET', unpack(runs_at))
+    for number, member in ipairs(found) do
+        local _, _, _, _, queue, priority = head_of(unranked(member))
+        if queue then
+            local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(SCHEDULED)
+            count_waiting(run[STATE], queue, -1)
+            run[STATE] = AVAILABLE
+            put(run, READY_AT, at)
+            keep_run(unranked(member), run)
+            make_ready_last(unranked(member), queue, (100 - priority) * LEVEL)
+            if not queues[queue] then
+                queues[queue] = true
+                names[#names + 1] = queue
+            end
+        end
+    end
+    call('ZREM', P .. 'due', unpack(found))
+    flush(at)
+end
+local next_one = call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
+return {#found, next_one and tonumber(next_one) - at or false, names}

@@ -1,0 +1,151 @@
+-- What the scripts share that look at jobs by their ids and change those that wait. Of a payload only its head is read, and of a run
+-- only what its change needs: arguments and results may be large.
+
+local function peek_run(id)
+    -- The first seven places of a run; nil if there is none.
+    local text = call('GETRANGE', P .. 'run:' .. id, 0, 255)
+    if text ~= '' then
+        return select(2, cmsgpack.unpack_limit(text, 7, text:byte(1) == 220 and 3 or 1))
+    end
+end
+
+local function look_at(ids)
+    -- What is known of each job, in the order of the ids (texts); false for one that there is not.
+    if #ids == 0 then
+        return {}
+    end
+    local jobs = {}
+    local members = {}
+    for number, id in ipairs(ids) do
+        members[number] = ranked(id)
+    end
+    local proofs, due_at = call('HMGET', P .. 'executing', unpack(ids)), call('ZMSCORE', P .. 'due', unpack(members))
+    for number, id in ipairs(ids) do
+        local job = {id = id, proof = proofs[number]}
+        job.flags, job.inserted_at, job.scheduled_at, job.expires_at, job.queue, job.priority, job.max_attempts, job.key, job.task
+            = beginning_of(id, 9)
+        if not job.flags then
+            job = false
+        else
+            local state, attempt, _, worker, _, started_at, finished_at = peek_run(id)
+            job.has_run = state ~= nil
+            job.attempt, job.worker, job.started_at, job.finished_at = attempt or 0, worker, started_at, finished_at
+            job.state = state or due_at[number] and SCHEDULED or AVAILABLE
+            if job.proof then
+                job.state, _, job.attempt, _, job.worker = EXECUTING, proof(job.proof)
+            end
+        end
+        jobs[number] = job
+    end
+    return jobs
+end
+
+local function run_of(job)
+    -- All that has happened to a job, to be changed and kept.
+    local text = call('GET', P .. 'run:' .. job.id)
+    return text and cmsgpack.unpack(text) or new_run(job.state)
+end
+
+local function is_among(states, state)
+    -- Whether a state is one of a text of digits; an empty one names all.
+    return states == '' or states:find(state, 1, true)
+end
+
+local function take_out(job)
+    -- Remove a job from where it waits, or from the history.
+    if job.state == AVAILABLE then
+        call('ZREM', P .. 'ready:' .. job.queue, job.id)
+    elseif job.state >= COMPLETED then
+        call('ZREM', P .. 'finished', job.id)
+    else
+        count_waiting(job.state, job.queue, -1)
+        if job.state ~= SUSPENDED then
+            call('ZREM', P .. 'due', ranked(job.id))
+        end
+    end
+end
+
+local function end_waiting(job, state, at, why, request)
+    -- End a job that waits. why: the error that says so; request: what stands in it from now on (nil: what stood there).
+    local run = run_of(job)
+    run[STATE], run[FINISHED_AT] = state, at
+    append(run, ERRORS, {why[1], run[ATTEMPT], at, why[2], why[3]})
+    if request then
+        put(run, CANCEL_REQUEST, request)
+    end
+    take_out(job)
+    finish(job.id, run, job.flags)
+end
+
+local function ask_to_end(job, request)
+    -- Ask a job to end that executes. The first request is kept: it says who began it.
+    local claim, attempt, attempted_at, worker, queue, score, flags = proof(job.proof)
+    if not has(flags, IS_CANCEL_REQUESTED) then
+        local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. job.id)
+        local run = text and cmsgpack.unpack(text) or new_run(AVAILABLE)
+        put(run, CANCEL_REQUEST, request)
+        keep_run(job.id, run)
+        flags = flags + IS_CANCEL_REQUESTED + (has(flags, HAS_RUN) and 0 or HAS_RUN)
+        call('HSET', P .. 'executing', job.id, '\151' .. pack(claim, attempt, attempted_at, worker, queue, score, flags))
+    end
+    call('PUBLISH', P .. 'wake', 'cancel:' .. job.id)
+end
+
+local function cancel_jobs(jobs, at, by, why, only)
+    -- Cancel live jobs: those that wait end at once, those that execute are asked to. Returns a digit for each: whether it was done.
+    local done, request = {}, {by, why, at}
+    for number, job in ipairs(jobs) do
+        local is_done = job and job.state < COMPLETED and is_among(only, job.state)
+        if is_done then
+            if job.state == EXECUTING then
+                ask_to_end(job, request)
+            else
+                end_waiting(job, CANCELLED, at, {'Cancel', by, why}, request)
+            end
+        end
+        done[number] = is_done and 1 or 0
+    end
+    return table.concat(done)
+end
+
+local function states_of(jobs)
+    -- A digit for each job: its state, 0 for one that there is not.
+    local states = {}
+    for number, job in ipairs(jobs) do
+        states[number] = job and job.state or 0
+    end
+    return table.concat(states)
+end
+
+local function once(ids)
+    -- The ids without those that come again.
+    local seen, list = {}, {}
+    for _, id in ipairs(ids) do
+        if not seen[id] then
+            seen[id] = true
+            list[#list + 1] = id
+        end
+    end
+    return list
+end
+
+local function forget(ids)
+    -- Remove every trace of jobs that are nowhere any more.
+    local keys, blocks = {}, {}
+    for _, id in ipairs(ids) do
+        keys[#keys + 1] = P .. 'job:' .. id
+        keys[#keys + 1] = P .. 'run:' .. id
+        local number = tonumber(id)
+        local block = math.floor(number / 32768)
+        call('SETBIT', P .. 'ids:' .. text_of(block), number - block * 32768, 0)
+        blocks[block] = true
+    end
+    each_part(keys, 7000, function(...) call('UNLINK', ...) end)
+    for block in pairs(blocks) do
+        local name = text_of(block)
+        if call('BITCOUNT', P .. 'ids:' .. name) == 0 then
+            call('DEL', P .. 'ids:' .. name)
+            call('ZREM', P .. 'blocks', name)
+        end
+    end
+end

@@ -1,0 +1,155 @@
+"""What a Redis or Valkey server is, whether jobs may live there, and what is lost when it crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from djqueue.engines.redis.client import Client
+from djqueue.exceptions import EngineRefused
+from djqueue.vitals import Concern, Inspection
+
+_OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
+
+
+def inspect(client: Client) -> Inspection:
+    """Look at the server that holds the keys."""
+    # Of a cluster the node that has them, which this finds.
+    client.command("EXISTS", client.key + b"seq")
+    try:
+        info = _parsed(client.command("INFO"))
+    except EngineRefused:
+        concern = Concern(
+            id="djqueue.W003",
+            text="INFO is not allowed, so nobody can tell whether this server keeps what it is given.",
+            hint="Allow it: ACL SETUSER … +info. It shows the version, the eviction policy and the persistence.",
+        )
+        return Inspection(server="unknown", about={}, concerns=[concern])
+    kind, version = _version(info)
+    settings = _settings(client)
+    persistence, risk = _persistence(info, settings)
+    about = {
+        "persistence": persistence,
+        "eviction": info.get("maxmemory_policy", "unknown"),
+        "memory": f"{info.get('used_memory_human', '?')} of {_limit(info)}",
+        "role": "replica" if info.get("role") == "slave" else "primary",
+        "cluster": "yes" if info.get("cluster_enabled") == "1" else "no",
+    }
+    concerns = [*_refusals(kind, version, info), *risk, *_warnings(info)]
+    return Inspection(server=f"{kind} {version}", about=about, concerns=concerns)
+
+
+def _parsed(answer: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+def _settings(client: Client) -> dict[str, str]:
+    """Return what CONFIG says about persistence; nothing where the server does not let everybody ask."""
+    found: dict[str, str] = {}
+    for name in ("appendfsync", "save"):
+        try:
+            answer = [value.decode() for value in client.command("CONFIG", "GET", name)]
+        except EngineRefused:
+            return found
+        found.update(zip(answer[::2], answer[1::2], strict=False))
+    return found
+
+
+def _version(info: Mapping[str, str]) -> tuple[str, str]:
+    if "valkey_version" in info:
+        return "Valkey", info["valkey_version"]
+    return "Redis", info.get("redis_version", "of an unknown version")
+
+
+def _refusals(kind: str, version: str, info: Mapping[str, str]) -> list[Concern]:
+    concerns = []
+    oldest = _OLDEST[kind]
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < oldest:
+        concerns.append(
+            Concern(
+                id="djqueue.E007",
+                text=f"The server is {kind} {version}; djqueue needs {kind} {oldest[0]}.{oldest[1]} or newer.",
+                hint="Upgrade it: Redis from 6.2, Valkey from 7.2.",
+                is_fatal=True,
+            )
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        concerns.append(
+            Concern(
+                id="djqueue.W004",
+                text=f"The server deletes keys when its memory is full (maxmemory-policy {policy}): jobs would vanish.",
+                hint="Set maxmemory-policy noeviction, and let caches have a server of their own. Workers refuse to start.",
+                is_fatal=True,
+            )
+        )
+    return concerns
+
+
+def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[str, list[Concern]]:
+    """Say what reaches the disk, and what a crash of the server loses."""
+    if info.get("aof_enabled") == "1":
+        fsync = settings.get("appendfsync", "unknown")
+        if fsync != "no":
+            return f"append-only file, fsync {fsync}", []
+        text = (
+            "The append-only file is written when the system likes (appendfsync no): a crash loses some thirty seconds."
+        )
+        return "append-only file, fsync no", [_risk(text)]
+    if "save" not in settings:
+        return "no append-only file", [
+            _risk("The server writes no append-only file: a crash loses minutes, or all jobs.")
+        ]
+    if settings["save"] == "":
+        return "none", [_risk("Nothing of the server reaches the disk: a restart loses all jobs.")]
+    text = "The server writes snapshots only: a crash loses what was stored since the last one, minutes of it."
+    return "snapshots only", [_risk(text)]
+
+
+def _risk(text: str) -> Concern:
+    return Concern(
+        id="djqueue.W005",
+        text=text,
+        hint="Set appendonly yes, with appendfsync everysec (a crash loses a second) or always (nothing).",
+    )
+
+
+def _warnings(info: Mapping[str, str]) -> list[Concern]:
+    concerns = []
+    if info.get("role") == "slave":
+        concerns.append(
+            Concern(
+                id="djqueue.W006",
+                text="The server is a replica: nothing can be stored there until it is promoted.",
+                hint="Point the url at the primary, or at a name or proxy that follows it.",
+            )
+        )
+    failed = [
+        name
+        for name, key in (("append-only file", "aof_last_write_status"), ("snapshot", "rdb_last_bgsave_status"))
+        if info.get(key, "ok") != "ok"
+    ]
+    if failed:
+        concerns.append(
+            Concern(
+                id="djqueue.W007",
+                text=f"The server could not write its {' and its '.join(failed)} when it last tried.",
+                hint="Look at its log and at the space on its disk: it may refuse all writes until then.",
+            )
+        )
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used > 0.9 * limit:
+        concerns.append(
+            Concern(
+                id="djqueue.W008",
+                text=f"{100 * used / limit:.0f} % of the server's memory is in use; when it is full, nothing can be enqueued.",
+                hint="Raise maxmemory, shorten the retention, or find out why jobs pile up.",
+            )
+        )
+    return concerns
+
+
+def _limit(info: Mapping[str, str]) -> str:
+    return info.get("maxmemory_human", "?") if info.get("maxmemory", "0") != "0" else "all that there is"

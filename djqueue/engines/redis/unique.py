@@ -1,0 +1,68 @@
+"""Insert jobs with unique keys: one script looks who holds each key, and stores the job or changes its holder.
+
+Nobody else does anything meanwhile, so nothing has to be settled afterwards. What reaches beyond a job's life stands with the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, is_plain, job_bytes, moment, one
+from djqueue.engines.redis.parts import parts
+from djqueue.records import InsertedJob, NewJob, UniqueRule
+from djqueue.states import JobState
+
+CHUNK = 250
+"""So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
+
+
+def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime | None) -> dict[str, InsertedJob]:
+    """Return the jobs that hold these keys now, those of which nobody holds any left out; nothing is stored."""
+    found: dict[str, InsertedJob] = {}
+    how = client.pack(_columns(rule))
+    for first in range(0, len(keys), CHUNK):
+        some = keys[first : first + CHUNK]
+        for key, holder in zip(some, client.run("holders", clock(now), client.pack(list(some)), how), strict=True):
+            if holder:
+                id, state, inserted_at = holder
+                found[key] = InsertedJob(int(id), STATES[state - 1], moment(inserted_at), True)
+    return found
+
+
+def insert_unique(
+    client: Client, jobs: Sequence[NewJob], rule: UniqueRule, ids: Sequence[int] | None, now: datetime | None
+) -> list[InsertedJob]:
+    """Store jobs, or say which job stands for each of them."""
+    pack = client.pack
+    is_simple = not (rule.window or rule.holds_completed or rule.follow_up)
+    if is_simple and len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
+        # Most of them, most of the time: nobody holds the key.
+        stored = client.run("insert_one", *one(jobs[0], pack), jobs[0].unique_key or "")
+        if stored is not None:
+            return [InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))]
+    how = pack(_columns(rule))
+    calls = [
+        (
+            clock(now),
+            pack(columns(part, pack)),
+            b"" if ids is None else pack(list(ids[first : first + len(part)])),
+            how,
+        )
+        for first, part in parts(jobs, job_bytes, limit=CHUNK)
+    ]
+    answer = []
+    for flat in client.run_all("insert_unique", calls):
+        rows = iter(flat)
+        answer += [
+            InsertedJob(int(id), STATES[state - 1], moment(inserted_at), bool(is_duplicate))
+            for id, state, inserted_at, is_duplicate in zip(rows, rows, rows, rows, strict=True)
+        ]
+    return answer
+
+
+def _columns(rule: UniqueRule) -> tuple[object, ...]:
+    """A rule as the scripts take it."""
+    window = rule.window is not None and rule.window // MICROSECOND
+    return window, rule.holds_completed, rule.replace, rule.reschedule, rule.follow_up

@@ -1,0 +1,90 @@
+"""Send what was left in an outbox: its transaction has committed, and whoever should have sent it is gone.
+
+Runs on the leader only. It keeps its hands off what is younger than a push takes; where both send the same, the store takes it
+once. What the store does not take stays, is told, and is tried again after a while: it may have been full.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from djqueue import telemetry
+from djqueue.exceptions import EngineUnavailable
+from djqueue.outbox import Outbox, Waiting
+from djqueue.pushes import Push, PushEngine
+from djqueue.service import Service
+
+LOOK_SECONDS = 5.0
+AGE = timedelta(seconds=10)
+"""A row that is this old was left behind."""
+BATCH_LIMIT = 20
+"""Rows that are read at once: each may hold a megabyte."""
+_ASIDE_SECONDS = 60.0
+
+
+class Relay(Service):
+    name = "relay"
+
+    def __init__(
+        self, engine: PushEngine, outboxes: Sequence[Outbox], *, is_leader: Callable[[], bool], age: timedelta = AGE
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._outboxes = outboxes
+        self._is_leader = is_leader
+        self._age = age
+        self._aside: dict[UUID, float] = {}
+        self.last_run: float | None = None
+        """When it last looked, by the monotonic clock."""
+
+    def run_once(self) -> float:
+        """Send one batch of each outbox; return the seconds until the next look."""
+        if not self._is_leader():
+            return LOOK_SECONDS
+        now = time.monotonic()
+        self._aside = {row: until for row, until in self._aside.items() if until > now}
+        is_more = False
+        for outbox in self._outboxes:
+            rows = outbox.waiting(self._age, BATCH_LIMIT, but=self._aside)
+            outbox.delete([row.id for row in rows if self._send(row, outbox)])
+            is_more |= len(rows) == BATCH_LIMIT
+        self.last_run = time.monotonic()
+        return 0.0 if is_more else LOOK_SECONDS
+
+    def on_stop(self) -> None:
+        for outbox in self._outboxes:
+            outbox.close()
+        self._engine.close()
+
+    def _send(self, row: Waiting, outbox: Outbox) -> bool:
+        """Return whether the jobs are in the store."""
+        try:
+            push = Push.from_text(row.text).aged(row.age)
+            push.send(self._engine)
+        except EngineUnavailable:
+            raise
+        except Exception as error:
+            # One that cannot be sent, or was written by a version to come, must not keep the others.
+            self._aside[row.id] = time.monotonic() + _ASIDE_SECONDS
+            telemetry.emit(
+                "djqueue.outbox.failure",
+                logging.ERROR,
+                exc_info=error,
+                row=row.id,
+                backend=outbox.backend,
+                waiting_seconds=row.age.total_seconds(),
+                error=str(error),
+            )
+            return False
+        telemetry.emit(
+            "djqueue.outbox.sent",
+            job=push.ids[0],
+            count=len(push.ids),
+            task=push.jobs[0].task,
+            waiting_seconds=row.age.total_seconds(),
+        )
+        return True

@@ -1,0 +1,104 @@
+"""The outbox: what a transaction enqueued for a store outside of its database, until it is there.
+
+A row is written in the caller's transaction, so it commits and rolls back with the caller's data. After the commit its jobs
+are sent to the store and the row is deleted. Whoever is killed in between leaves the row, and the leader of the workers sends
+its jobs later (``maintenance/relay.py``). Both may do it at the same time: a push is idempotent.
+
+The table is plain Django, for the database may be any: no row lives long enough to need more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.models import DurationField, ExpressionWrapper, F, Min, QuerySet
+from django.db.models.functions import Now
+
+from djqueue.exceptions import EngineUnavailable
+
+if TYPE_CHECKING:
+    from djqueue.models import OutboxRow
+
+_DELETED_AT_ONCE = 500
+"""A statement takes so many parameters on every database."""
+
+
+class Waiting(NamedTuple):
+    """A row that is still there."""
+
+    id: UUID
+    text: str
+    age: timedelta
+
+
+class Outbox:
+    """The rows of one entry of TASKS, in one database."""
+
+    def __init__(self, backend: str, database: str) -> None:
+        self.backend = backend
+        self._database = database
+
+    def add(self, text: str) -> UUID:
+        """Write a row in the caller's transaction, without the signals that a model's ``save`` sends."""
+        from djqueue.models import OutboxRow
+
+        [row] = OutboxRow.objects.using(self._database).bulk_create([OutboxRow(backend=self.backend, text=text)])
+        return row.id
+
+    def delete(self, ids: Sequence[UUID]) -> None:
+        """Delete rows whose jobs are in the store. Raise ``EngineUnavailable`` when the database does not answer."""
+        with _told(self._database):
+            for start in range(0, len(ids), _DELETED_AT_ONCE):
+                rows = self._rows().filter(id__in=ids[start : start + _DELETED_AT_ONCE])
+                # delete() would read them first wherever somebody listens to the deletion of any model.
+                rows._raw_delete(self._database)
+
+    def waiting(self, age: timedelta, limit: int, but: Collection[UUID] = ()) -> list[Waiting]:
+        """Return rows that are at least so old, the oldest first, except those named in ``but``; for djqueue's own threads."""
+        waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
+        rows = self._rows().filter(created_at__lte=Now() - age).exclude(id__in=but).order_by("created_at")
+        with _reconnected(self._database):
+            return [Waiting(*row) for row in rows.annotate(age=waited).values_list("id", "text", "age")[:limit]]
+
+    def oldest_seconds(self) -> float | None:
+        """Return for how long the oldest row has waited; None if there is none."""
+        waited = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
+        with _reconnected(self._database):
+            age = self._rows().aggregate(age=waited)["age"]
+        return None if age is None else float(age.total_seconds())
+
+    def close(self) -> None:
+        """Close the connection of this thread."""
+        connections[self._database].close()
+
+    def _rows(self) -> QuerySet[OutboxRow]:
+        from djqueue.models import OutboxRow
+
+        return OutboxRow.objects.using(self._database).filter(backend=self.backend)
+
+
+@contextmanager
+def _told(alias: str) -> Iterator[None]:
+    """Say in one line what the database does not answer."""
+    try:
+        yield
+    except (DatabaseError, InterfaceError) as error:
+        raise EngineUnavailable(f"The outbox in the database {alias!r} cannot be used: {str(error).strip()}") from error
+
+
+@contextmanager
+def _reconnected(alias: str) -> Iterator[None]:
+    """Use a connection that nobody else looks after: it may have ended since, and is not left behind broken."""
+    connection = connections[alias]
+    connection.close_if_unusable_or_obsolete()
+    try:
+        with _told(alias):
+            yield
+    except EngineUnavailable:
+        connection.close()
+        raise
