@@ -30,6 +30,7 @@ class Rejects:
         self._count = 0
         self._has_header = False
         self._is_made = False
+        self.is_finished = False
         self._file = self._open(path, source) if path else None
 
     def __enter__(self) -> Rejects:
@@ -58,6 +59,7 @@ class Rejects:
 
     def finish(self) -> None:
         """See to it that the lines are on the disk. Called before the jobs are committed: what fails here stores none."""
+        self.is_finished = True
         if self._file is None:
             return
         try:

@@ -70,6 +70,7 @@ class Command(BaseCommand):
         except (DjqueueError, compat.TaskException, compat.InvalidTaskBackend, ValueError) as error:
             raise CommandError(str(error)) from error
         started = time.monotonic()
+        rejects: Rejects | None = None
         with ExitStack() as stack:
             try:
                 file, share_read = stack.enter_context(lines.open_lines(name, format))
@@ -97,6 +98,8 @@ class Command(BaseCommand):
             except KeyboardInterrupt as error:
                 # A store without transactions notes how far it came, if it has begun.
                 said = " ".join(getattr(error, "__notes__", ()))
+                if not said and rejects is not None and rejects.is_finished and not options["dry_run"]:
+                    said = "Nothing was stored, unless the database was committing at that moment: look for the jobs."
                 self.stderr.write(f"Interrupted. {said}" if said else "Interrupted; nothing was stored.")
                 sys.exit(EXIT_INTERRUPTED)
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
