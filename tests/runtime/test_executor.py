@@ -35,13 +35,15 @@ class Bench:
 
     def __init__(self, slots: int) -> None:
         self.claims, self.acks = ClaimBlock.create(), Acks()
-        self.claims.record_beat(time.monotonic())
+        self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
+        observers = Observers(uuid4(), "default", type(None))
+        observers._signals_start = observers._signals_finish = False  # whatever listens in a test process
         self.executor = Executor(
             uuid4(),
             None,
             self.acks,
             self.claims,
-            Observers(uuid4(), "default", type(None)),
+            observers,
             max_result_bytes=1000,
             on_stuck=lambda run: None,  # type: ignore[arg-type]
         )
