@@ -27,9 +27,9 @@ _LOOK_AFTER_SECONDS = 0.05
 """A connection that rested so long is looked at before it is used: the server may have closed it."""
 _LARGEST_BYTES = 512 * 1024 * 1024
 _REDIRECTIONS = 5
-# What will be different later, or on another connection. READONLY: a primary that was demoted. OOM: scripts that free memory go on.
+# What will be different later, or on another connection. READONLY: a primary that was demoted.
 _UNAVAILABLE = (
-    "LOADING", "BUSY", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
+    "LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
     "ASK", "NOAUTH", "WRONGPASS",
 )  # fmt: skip
 # After these another connection may find a better server.
@@ -227,6 +227,11 @@ class Client:
         word = text.split(" ", 1)[0]
         if word in _RECONNECT:
             self.close()
+        if word == "OOM":
+            raise EngineUnavailable(
+                f"The memory of the server at {self._nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
+                " raise its maxmemory, or wait until workers have run what waits."
+            )
         if word in _UNAVAILABLE:
             raise EngineUnavailable(f"The server at {self._nodes} does not do this now: {text}")
         raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")

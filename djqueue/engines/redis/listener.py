@@ -114,8 +114,7 @@ class RedisListener:
             if not was_connected and time.monotonic() < self._connect_after:
                 return False
             try:
-                key = self._ears.key + b"asleep:"
-                self._ears.commands([(b"SET", key + name.encode(), b"", b"PX", _MARK_MILLISECONDS) for name in names])
+                self._ears.run("mark", _MARK_MILLISECONDS, *names)
                 now = time.monotonic()
                 self._marked.update(dict.fromkeys(names, now))
                 return True
