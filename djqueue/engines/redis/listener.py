@@ -190,7 +190,7 @@ class _Ears(Client):
         answer = self._first(b"SUBSCRIBE", self.key + b"wake")
         if isinstance(answer, hiredis.ReplyError):
             self.close()
-            raise EngineUnavailable(f"Nobody can be woken here: {answer}")
+            self._checked(answer)
 
     def _note(self, answer: Any) -> None:
         if isinstance(answer, list) and answer[0] == b"message":

@@ -6,12 +6,10 @@ import re
 from collections.abc import Mapping
 
 from djqueue.engines.redis.client import Client
-from djqueue.exceptions import EngineRefused
+from djqueue.exceptions import EngineDenied, EngineRefused
 from djqueue.vitals import Concern, Inspection
 
-_MAKE_ROOM = (
-    "Raise maxmemory, let finished jobs go (manage.py prunejobs; keep less by 'retention'), or find out why jobs pile up."
-)
+_MAKE_ROOM = "Raise maxmemory, let finished jobs go (manage.py prunejobs; keep less by 'retention'), or find out why jobs pile up."
 _OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 
@@ -19,9 +17,11 @@ def inspect(client: Client) -> Inspection:
     """Look at the server that holds the keys."""
     # Of a cluster the node that has them, which this finds.
     client.command("EXISTS", client.key + b"seq")
+    # A script that may not call anybody would fail in the middle of what it does. Nobody listens to this.
+    client.command("PUBLISH", client.key + b"wake", b"")
     try:
         info = _parsed(client.command("INFO"))
-    except EngineRefused:
+    except (EngineRefused, EngineDenied):
         concern = Concern(
             id="djqueue.W003",
             text="INFO is not allowed, so nobody can tell whether this server keeps what it is given.",
@@ -53,7 +53,7 @@ def _settings(client: Client) -> dict[str, str]:
     for name in ("appendfsync", "save"):
         try:
             answer = [value.decode() for value in client.command("CONFIG", "GET", name)]
-        except EngineRefused:
+        except (EngineRefused, EngineDenied):
             return found
         found.update(zip(answer[::2], answer[1::2], strict=False))
     return found
