@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
 from djqueue import compat, conf
-from djqueue.exceptions import EngineUnavailable, InvalidOptions
+from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
 
 
 def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
@@ -99,7 +99,9 @@ def check_servers(
         except EngineUnavailable as error:
             yield Warning(
                 f"{error}",
-                hint="Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
+                hint="Nothing can be enqueued and no worker runs until this is corrected."
+                if isinstance(error, EngineDenied)
+                else "Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
                 obj=where,
                 id="djqueue.W009",
             )

@@ -47,6 +47,8 @@ class Concern:
     hint: str
     is_fatal: bool = False
     """Whether a worker refuses to run there."""
+    keeps_jobs_out: bool = False
+    """Whether nothing can be enqueued. A worker runs there nevertheless: it may be what helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

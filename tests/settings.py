@@ -71,6 +71,7 @@ def tasks(default: str) -> dict[str, object]:
         "give_up_after_seconds": float(os.environ.get("DJQUEUE_GIVE_UP_AFTER", "600")),
         "queues": {"once": {"delivery": "at_most_once"}} if "DJQUEUE_ONCE" in os.environ else {},
         "shutdown_timeout_seconds": float(os.environ.get("DJQUEUE_SHUTDOWN_TIMEOUT", "30")),
+        "retention": {"completed": float(os.environ["DJQUEUE_KEEP"])} if "DJQUEUE_KEEP" in os.environ else {},
         "poll_interval_seconds": float(os.environ.get("DJQUEUE_POLL_INTERVAL", "1")),
     }
     postgres = {

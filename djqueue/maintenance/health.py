@@ -37,6 +37,7 @@ class Finding:
 
 def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[Finding]:
     return [
+        *_refusals(health.server),
         *_queues(health, max_age_seconds),
         *_workers(health),
         *_leader(health),
@@ -57,6 +58,12 @@ def judge_outbox(backend: str, oldest_seconds: float | None) -> Finding:
         f"Its oldest row has waited for {span(oldest_seconds)}.",
         "" if is_ok else "The leader of the workers sends it when the server takes it: its log says what keeps it.",
     )
+
+
+def _refusals(server: Inspection | None) -> list[Finding]:
+    """What comes before all else: where nothing can be enqueued, the rest may look as if there were nothing to do."""
+    concerns = server.concerns if server else ()
+    return [Finding("server", False, one.text, one.hint) for one in concerns if one.keeps_jobs_out]
 
 
 def _queues(health: Health, max_age: float) -> list[Finding]:
@@ -168,7 +175,9 @@ def _server(server: Inspection, history: int) -> list[Finding]:
         Finding("server", True, f"{server.server}{f' ({about})' if about else ''}."),
         Finding("history", True, f"Finished jobs that are kept: {history:,}."),
     ]
-    findings += [Finding("server", False, one.text, one.hint, one.is_fatal) for one in server.concerns]
+    findings += [
+        Finding("server", False, one.text, one.hint, one.is_fatal) for one in server.concerns if not one.keeps_jobs_out
+    ]
     return findings
 
 

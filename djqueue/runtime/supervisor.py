@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineDenied, EngineUnavailable
 from djqueue.maintenance.crew import Crew
 from djqueue.maintenance.lifeline import Lost
 from djqueue.outbox import Outbox
@@ -90,7 +90,7 @@ class Supervisor:
             engine, options, silent=self._heart.silent, dead=self._heart.dead, has_cron=spec.cron, outboxes=outboxes
         )
         self._lifeline = self._crew.lifeline
-        self._is_admitted = False
+        self._is_admitted = self._was_let_in = False
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
@@ -207,11 +207,14 @@ class Supervisor:
                 if not self._admit():
                     return
                 self._register.register([self._info(one)])
-                one.is_announced = True
+                one.is_announced = self._was_let_in = True
                 self._heart.add(one.id, one.claims)
                 if self._is_stopping:
                     self._heart.set_draining(one.id)
         except EngineUnavailable as error:
+            if isinstance(error, EngineDenied) and not self._was_let_in:
+                self._refuse(str(error), "Correct it and start again.")
+                return
             telemetry.emit("djqueue.supervisor.waiting", logging.WARNING, error=str(error))
             return
         if one.is_ready and not one.is_working:
@@ -230,12 +233,18 @@ class Supervisor:
                 "djqueue.store.seen", level, store=self._engine.store, server=inspection.server, **inspection.about
             )
             for concern in inspection.concerns:
-                level = logging.CRITICAL if concern.is_fatal else logging.WARNING
-                telemetry.emit("djqueue.store.concern", level, what=concern.text, advice=concern.hint)
                 if concern.is_fatal:
-                    self._exit_code = EXIT_CANNOT_START
-                    self._stop_requests += 1
+                    self._refuse(concern.text, concern.hint)
+                else:
+                    telemetry.emit("djqueue.store.concern", logging.WARNING, what=concern.text, advice=concern.hint)
         return self._exit_code == EXIT_OK
+
+    def _refuse(self, what: str, advice: str) -> None:
+        """Leave, because no worker may or can run on this store."""
+        telemetry.emit("djqueue.store.concern", logging.CRITICAL, what=what, advice=advice)
+        self._is_admitted = True  # whoever asks next is told by the exit code
+        self._exit_code = EXIT_CANNOT_START
+        self._stop_requests += 1
 
     def _info(self, one: Child) -> WorkerInfo:
         queues = {queue: lane.slots for lane in self._spec.lanes for queue in lane.queues}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ import redis
 
 from djqueue.contrib import embedded
 from djqueue.engines.redis import RedisEngine
+from djqueue.maintenance.health import judge
 from djqueue.vitals import Inspection
 from tests import stores
 from tests.processes import eventually, worker
@@ -94,6 +95,19 @@ class TestInspect:
             client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.05))
 
         assert ids(url) == ["djqueue.W008"]
+
+    def test_a_server_that_is_full_is_told_before_all_else(self, start: Start) -> None:
+        url = start(appendonly=True)
+        with redis.Redis.from_url(url) as client, closing(RedisEngine(url)) as engine:
+            client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 0.95))
+
+            [concern] = inspect(url).concerns
+            first = judge(engine.health())[0]
+
+        assert (concern.id, concern.is_fatal, concern.keeps_jobs_out) == ("djqueue.W008", False, True)
+        assert (first.name, first.level) == ("server", "bad")
+        assert "is full" in first.text
+        assert "prunejobs" in first.advice
 
     def test_who_may_not_ask_is_told_that_nobody_can_tell(self, start: Start) -> None:
         url = start(appendonly=True)

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from djqueue.contrib import embedded
+from djqueue.exceptions import EngineUnavailable
 from tests import settings as test_settings
 from tests import stores
 from tests.backlog import ended, engine, jobs, live, states, stored
@@ -128,19 +129,35 @@ class TestServer:
 
         assert states() == {"completed": 1}
 
-    def test_a_full_server_is_waited_out(self, server: embedded.ValkeyServer, admin: redis.Redis) -> None:
-        tasks.nap.enqueue("through", 3)
-        with worker() as running:
-            eventually(lambda: Entry.objects.count() == 1, explain=lambda: running.log)
-            admin.config_set("maxmemory", 1)
-            time.sleep(6)  # the fault lasts that long
-            admin.config_set("maxmemory", 0)
+    def test_a_full_server_takes_no_jobs_until_the_leader_has_made_room(
+        self, server: embedded.ValkeyServer, admin: redis.Redis
+    ) -> None:
+        admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 4_000_000)
+        count = 0
+
+        def fill() -> None:
+            nonlocal count
+            while count < 10_000:
+                tasks.describe.enqueue("x" * 20_000)
+                count += 1
+
+        with pytest.raises(EngineUnavailable, match="is full"):
+            fill()
+        drain("-v", "1")
+
+        assert states() == {"completed": count}
+        with pytest.raises(EngineUnavailable, match="is full"):
+            fill()
+        with worker("-v", "1", env={"DJQUEUE_GIVE_UP_AFTER": "3", "DJQUEUE_KEEP": "0.001"}) as running:
+            eventually(lambda: states() == {}, 30, lambda: (states(), running.log))
             tasks.record.enqueue("after")
-            eventually(lambda: states() == {"completed": 2}, 30, lambda: running.log)
+            eventually(lambda: Entry.objects.filter(label="after").exists(), explain=lambda: running.log)
             running.stop()
             assert running.wait() == 0, running.log
 
-        assert {job.attempt for job in jobs()} == {1}
+        assert count > 10
+        assert "service.failure" not in running.log
+        assert "wake-ups" not in running.log
 
     def test_a_worker_gives_up_after_a_configured_time_without_a_server(self, server: embedded.ValkeyServer) -> None:
         server.stop()

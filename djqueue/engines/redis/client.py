@@ -18,6 +18,7 @@ import msgpack
 from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from djqueue.engines.redis.denials import denied_command, denied_login
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
@@ -27,12 +28,12 @@ _LOOK_AFTER_SECONDS = 0.05
 """A connection that rested so long is looked at before it is used: the server may have closed it."""
 _LARGEST_BYTES = 512 * 1024 * 1024
 _REDIRECTIONS = 5
-# What will be different later, or on another connection. READONLY: a primary that was demoted. OOM: scripts that free memory go on.
+# What will be different later, or on another connection.
 _UNAVAILABLE = (
-    "LOADING", "BUSY", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
-    "ASK", "NOAUTH", "WRONGPASS",
+    "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
+    "ASK",
 )  # fmt: skip
-# After these another connection may find a better server.
+# After these another connection may find a better server. READONLY: a primary that was demoted.
 _RECONNECT = ("READONLY", "MASTERDOWN", "CLUSTERDOWN")
 Argument = bytes | str | int
 
@@ -195,6 +196,8 @@ class Client:
                 connection.disconnect()
                 error = error or refusal
         else:
+            if (denial := denied_login(error, self._nodes, self.key)) is not None:
+                raise denial from error
             raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
         connected: Any = connection._sock
@@ -227,6 +230,18 @@ class Client:
         word = text.split(" ", 1)[0]
         if word in _RECONNECT:
             self.close()
+        if word == "OOM":
+            raise EngineUnavailable(
+                f"The memory of the server at {self._nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
+                " raise its maxmemory, or wait until workers have run what waits."
+            )
+        if word == "READONLY":
+            raise EngineUnavailable(
+                f"The server at {self._nodes} is a replica, where nothing can be written: point the url at the primary, or at a name"
+                f" or proxy that follows it. ({text})"
+            )
+        if (denial := denied_command(text, self._nodes, self.key)) is not None:
+            raise denial
         if word in _UNAVAILABLE:
             raise EngineUnavailable(f"The server at {self._nodes} does not do this now: {text}")
         raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")

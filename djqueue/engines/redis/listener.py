@@ -114,8 +114,7 @@ class RedisListener:
             if not was_connected and time.monotonic() < self._connect_after:
                 return False
             try:
-                key = self._ears.key + b"asleep:"
-                self._ears.commands([(b"SET", key + name.encode(), b"", b"PX", _MARK_MILLISECONDS) for name in names])
+                self._ears.run("mark", _MARK_MILLISECONDS, *names)
                 now = time.monotonic()
                 self._marked.update(dict.fromkeys(names, now))
                 return True
@@ -191,7 +190,7 @@ class _Ears(Client):
         answer = self._first(b"SUBSCRIBE", self.key + b"wake")
         if isinstance(answer, hiredis.ReplyError):
             self.close()
-            raise EngineUnavailable(f"Nobody can be woken here: {answer}")
+            self._checked(answer)
 
     def _note(self, answer: Any) -> None:
         if isinstance(answer, list) and answer[0] == b"message":

@@ -34,8 +34,21 @@ class Nodes:
     @property
     def address(self) -> str:
         """Name the place: what leads to the same keys has the same name, whoever logs in there and however."""
-        database = self._options.get("db", 0)
-        return f"unix:{self.path}/{database}" if self.path else "redis:{}:{}/{}".format(*self._first, database)
+        return (
+            f"unix:{self.path}/{self.database}" if self.path else "redis:{}:{}/{}".format(*self._first, self.database)
+        )
+
+    @property
+    def database(self) -> int:
+        return int(self._options.get("db") or 0)
+
+    @property
+    def user(self) -> str:
+        return str(self._options.get("username") or "default")
+
+    @property
+    def has_password(self) -> bool:
+        return bool(self._options.get("password"))
 
     @property
     def home(self) -> Address:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 
 from djqueue.engines.redis.client import Client
-from djqueue.exceptions import EngineRefused
+from djqueue.exceptions import EngineDenied, EngineRefused
 from djqueue.vitals import Concern, Inspection
 
+_MAKE_ROOM = "Raise maxmemory, let finished jobs go (manage.py prunejobs; keep less by 'retention'), or find out why jobs pile up."
 _OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 
@@ -16,9 +17,11 @@ def inspect(client: Client) -> Inspection:
     """Look at the server that holds the keys."""
     # Of a cluster the node that has them, which this finds.
     client.command("EXISTS", client.key + b"seq")
+    # A script that may not call anybody would fail in the middle of what it does. Nobody listens to this.
+    client.command("PUBLISH", client.key + b"wake", b"")
     try:
         info = _parsed(client.command("INFO"))
-    except EngineRefused:
+    except (EngineRefused, EngineDenied):
         concern = Concern(
             id="djqueue.W003",
             text="INFO is not allowed, so nobody can tell whether this server keeps what it is given.",
@@ -50,7 +53,7 @@ def _settings(client: Client) -> dict[str, str]:
     for name in ("appendfsync", "save"):
         try:
             answer = [value.decode() for value in client.command("CONFIG", "GET", name)]
-        except EngineRefused:
+        except (EngineRefused, EngineDenied):
             return found
         found.update(zip(answer[::2], answer[1::2], strict=False))
     return found
@@ -124,6 +127,7 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
                 id="djqueue.W006",
                 text="The server is a replica: nothing can be stored there until it is promoted.",
                 hint="Point the url at the primary, or at a name or proxy that follows it.",
+                keeps_jobs_out=True,
             )
         )
     failed = [
@@ -139,16 +143,23 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
                 hint="Look at its log and at the space on its disk: it may refuse all writes until then.",
             )
         )
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    if limit and used > 0.9 * limit:
-        concerns.append(
-            Concern(
-                id="djqueue.W008",
-                text=f"{100 * used / limit:.0f} % of the server's memory is in use; when it is full, nothing can be enqueued.",
-                hint="Raise maxmemory, shorten the retention, or find out why jobs pile up.",
-            )
-        )
-    return concerns
+    return concerns + _shortage(info)
+
+
+def _shortage(info: Mapping[str, str]) -> list[Concern]:
+    limit = int(info.get("maxmemory", 0))
+    # As the server counts it when it refuses something.
+    used = int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
+    if not limit or used <= 0.9 * limit:
+        return []
+    if used <= limit:
+        text = f"{100 * used / limit:.0f} % of the server's memory is in use; when it is full, nothing can be enqueued."
+        return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM)]
+    text = (
+        f"The server's memory is full ({info.get('used_memory_human', '?')} of {_limit(info)}): nothing can be enqueued. Workers go"
+        " on with what waits."
+    )
+    return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM, keeps_jobs_out=True)]
 
 
 def _limit(info: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_bytes, taken_columns
-from djqueue.exceptions import EngineRefused
+from djqueue.exceptions import EngineDenied, EngineRefused
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -165,7 +165,7 @@ class RedisWorkerEngine(Pruning):
                 about = dict(part.partition("=")[::2] for part in line.split(" "))
                 if about.get("name") in names:
                     count += self._client.command("CLIENT", "KILL", "ID", about["id"])
-        except EngineRefused as error:
+        except (EngineRefused, EngineDenied) as error:
             # Not every user may do this. The rescue that follows ten seconds later finds what comes late.
             logger.warning("The connections of a dead worker could not be ended: %s", error)
         return count

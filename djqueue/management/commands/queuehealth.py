@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
 from djqueue.management.backends import backend_of, outboxes_of
 
@@ -45,6 +45,8 @@ class Command(BaseCommand):
             findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
         except DatabaseError as error:
             findings = [Finding("database", False, str(error).strip(), "Is it up, and has manage.py migrate been run?")]
+        except EngineDenied as error:
+            findings = [Finding("server", False, str(error))]
         except (EngineUnavailable, EngineRefused) as error:
             findings = [Finding("server", False, str(error), "Is it up, and is its address in TASKS the right one?")]
         for outbox in outboxes_of(backend):

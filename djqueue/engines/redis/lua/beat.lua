@@ -2,6 +2,7 @@
 -- ARGV: msgpack arrays of the workers that live, and of those of them that finish what they have.
 -- Returns: worker, beat and whether it is dead, one after the other, of all known workers; the beats are those before this one.
 -- A counter, not a time: whoever watches compares it with what it saw before, by its own monotonic clock.
+go_on_when_full()
 local living, draining, dead = {}, {}, {}
 for _, worker in ipairs(cmsgpack.unpack(ARGV[1])) do
     living[worker] = true

@@ -2,6 +2,7 @@
 -- Add an entry to the crontab, unless its name is taken.
 -- ARGV: now, name, definition and code as JSON (code '': there is none), rule (what plans it, as one text), '1' if it is @reboot,
 -- who. Returns: its id; nil when the name is taken.
+go_on_when_full()
 local at = text_of(moment(ARGV[1]))
 if call('HEXISTS', P .. 'cron', ARGV[2]) == 1 then
     return false

@@ -4,6 +4,7 @@
 -- why, '1' if it is to be disabled, who. Returns: the new revision; nil when somebody else was faster.
 -- A changed rule, a resumed or enabled entry is planned anew from now: the time that the old rule had planned is gone with it, and
 -- what passed meanwhile was not missed. Anything else leaves the next time alone.
+go_on_when_full()
 local id, is_paused, is_disabled, who = ARGV[2], ARGV[8] == '1', ARGV[10] == '1', ARGV[11]
 local at = text_of(moment(ARGV[1]))
 local entry = read_entry(id)

@@ -29,6 +29,8 @@ if reason == '' and overlap ~= 'allow' then
 end
 if reason == '' and ARGV[14] ~= '' then
     job, reason = insert_scheduled(ARGV[14], at)
+else
+    go_on_when_full()
 end
 local outcome = job ~= '' and 'enqueued' or 'skipped'
 local runs = tonumber(entry.runs) + (job ~= '' and 1 or 0)

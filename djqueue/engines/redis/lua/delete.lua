@@ -2,6 +2,7 @@
 -- Delete jobs that wait or are finished, without a trace. A unique key that a job held beyond its life goes with it.
 -- ARGV: states (digits; empty: whatever their state), ids. Returns: as cancel.lua.
 -- Never a job that executes: its worker would find nothing to record an outcome with.
+go_on_when_full()
 local jobs = look_at({unpack(ARGV, 2)})
 local done, gone = {}, {}
 for number, job in ipairs(jobs) do

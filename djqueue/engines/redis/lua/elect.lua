@@ -4,6 +4,7 @@
 -- Returns: the term, or nothing when somebody else leads. The term grows with every change of hands.
 -- What the loops say is kept as times, so that it ages when the leader falls silent. When they last ran under the former leader
 -- stays known.
+go_on_when_full()
 local at = moment(ARGV[4])
 local holder, term, expires_at, loops = unpack(call('HMGET', P .. 'leader', 'holder', 'term', 'expires_at', 'loops'))
 if holder and holder ~= ARGV[1] and tonumber(expires_at) >= at then

@@ -3,6 +3,7 @@
 -- worker, attempted_at, started_ago and finished_ago (microseconds back from this write), ready_at, result, errors, delay
 -- (microseconds until it may be looked at again), note (false: none).
 -- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
+go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
 for place = 1, #jobs, 14 do

@@ -4,6 +4,7 @@
 -- Returns: as cancel.lua, and for each the live job that holds its unique key (empty: nobody): then it stays finished.
 -- The claim is not lowered. Attempts go on counting, with room for at least one more; of a finished job the time of a start or an
 -- expiry, the result and a cancel request belonged to the life that is over.
+go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = look_at({unpack(ARGV, 3)})
 local done, holds = {}, {}
