@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
 from typing import Any
 
 from djqueue.encoding import MAX_ARGS_BYTES, Encoded
@@ -21,7 +22,8 @@ LEAST_BYTES = 1024
 _LEVEL = 1
 """The fastest. The slower ones make JSON a tenth smaller for two to four times the price."""
 _KEY = "zlib"
-_scan = json.JSONDecoder().scan_once
+_decoder: Any = json.JSONDecoder()
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
 
 
 def compressed(plain: Encoded) -> Encoded:

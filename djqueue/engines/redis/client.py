@@ -196,7 +196,7 @@ class Client:
                 connection.disconnect()
                 error = error or refusal
         else:
-            if (denial := denied_login(error, self._nodes, self.key)) is not None:
+            if error is not None and (denial := denied_login(error, self._nodes, self.key)) is not None:
                 raise denial from error
             raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
