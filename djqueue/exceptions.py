@@ -92,7 +92,7 @@ class EngineUnavailable(DjqueueError):
 
 
 class EngineDenied(EngineUnavailable):
-    """The server does not let us in, or do what we have to: its url, password or permissions have to be corrected. The message says which."""
+    """The server does not let us in, or do what we have to. The message says what to correct: the url, the password, the permissions."""
 
 
 class BulkInterrupted(EngineUnavailable):
