@@ -67,24 +67,22 @@ class Acker(Service):
 
     def run_once(self) -> float:
         """Wait for an outcome and write it together with all that are there by then."""
-        if not self._batch:
-            self._take(self._queue.get())
+        queue, batch = self._queue, self._batch
+        if not batch and (item := queue.get()) is not None:
+            batch.append(item)
         try:
-            while len(self._batch) < BATCH_LIMIT:
-                self._take(self._queue.get_nowait())
+            while len(batch) < BATCH_LIMIT:
+                if (item := queue.get_nowait()) is not None:
+                    batch.append(item)
         except Empty:
             pass
-        if self._batch:
+        if batch:
             self._flush()
             self._on_flushed()
         return 0
 
     def on_stop(self) -> None:
         self._engine.close()
-
-    def _take(self, item: tuple[Ack, int] | None) -> None:
-        if item is not None:
-            self._batch.append(item)
 
     def _flush(self) -> None:
         limit = BATCH_LIMIT

@@ -7,20 +7,37 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from djqueue.records import Ack
+from djqueue.states import JobState
 
 
 def ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:
-    """Return what all outcomes have in common, one array per column; moments as seconds back from now."""
+    """Return what all outcomes have in common, one array per column; moments as microseconds back from now.
+
+    Of a busy worker almost all jobs complete, with their attempt spent: columns that say nothing else stay empty.
+    """
     now = time.monotonic()
+    states = [ack.state for ack in acks]
+    spent = [ack.is_spent for ack in acks]
     return {
-        "id": array([ack.id for ack in acks]),
-        "claim": array([ack.claim for ack in acks]),
-        "state": array([ack.state for ack in acks]),
-        "started_ago": array(["NULL" if ack.started is None else now - ack.started for ack in acks]),
-        "finished_ago": array([max(0.0, now - ack.finished) if ack.finished else 0.0 for ack in acks]),
+        "id": numbers([ack.id for ack in acks]),
+        "claim": numbers([ack.claim for ack in acks]),
+        "state": "{}" if states.count(JobState.COMPLETED) == len(states) else array(states),
+        "started_ago": _ago([ack.started for ack in acks], now),
+        "finished_ago": numbers([max(0, int((now - ack.finished) * 1e6)) if ack.finished else 0 for ack in acks]),
         "error": texts(ack.error for ack in acks),
-        "is_spent": array([ack.is_spent for ack in acks]),
+        "is_spent": "{}" if spent.count(True) == len(spent) else array(spent),
     }
+
+
+def _ago(moments: Sequence[float | None], now: float) -> str:
+    if None in moments:
+        return array(["NULL" if moment is None else int((now - moment) * 1e6) for moment in moments])
+    return numbers([int((now - moment) * 1e6) for moment in moments if moment is not None])
+
+
+def numbers(values: list[int]) -> str:
+    """Write a PostgreSQL array of whole numbers: a list as Python writes it, with other brackets around."""
+    return f"{{{str(values)[1:-1]}}}"
 
 
 def array(values: Sequence[object]) -> str:

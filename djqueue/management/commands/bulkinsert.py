@@ -27,8 +27,8 @@ EXIT_REJECTED = 3
 class Command(BaseCommand):
     help = (
         "Store a job per line of a file, all of them or, if a line is bad, none. A JSON line is an object of keyword"
-        " arguments or an array of positional ones; the first line of CSV names the arguments. Killed in the middle it"
-        " has stored nothing: run it again."
+        " arguments or an array of positional ones; the first line of CSV names the arguments. On PostgreSQL, killed"
+        " in the middle it has stored nothing: run it again. On Redis it may have stored a part."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 -- Finish jobs: move each from the live table to the history with its outcome.
--- Params: one array per column, all of the same length: id, claim, state, started_ago and finished_ago (seconds back
--- from this write; started_ago null: the function never began), result, error (both may be null), is_spent;
--- now timestamptz (null: the database's clock).
+-- Params: one array per column, all of the same length or empty: id, claim, state (null: completed), started_ago and finished_ago
+-- (microseconds back from this write; started_ago null: the function never began), result, error (both may be null), is_spent
+-- (null: true); now timestamptz (null: the database's clock).
 -- Returns: id and unique_key of those that were accepted. A job that is no longer executing under this claim is left alone: it was
 -- rescued or handed back, and belongs to somebody else.
 -- One statement, so that a reader sees the job in exactly one of the tables.
@@ -19,15 +19,16 @@ done AS (
     RETURNING
         job.*,
         o.state AS outcome_state, o.result AS outcome_result, o.error AS outcome_error, o.is_spent,
-        o.at - o.started_ago * interval '1 second' AS outcome_started_at,
-        o.at - o.finished_ago * interval '1 second' AS outcome_finished_at
+        o.at - o.started_ago * interval '1 microsecond' AS outcome_started_at,
+        o.at - o.finished_ago * interval '1 microsecond' AS outcome_finished_at
 )
 INSERT INTO djqueue_finishedjob (
     id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
 )
 SELECT
-    id, outcome_state, queue, task, args, kwargs, priority, CASE WHEN is_spent THEN attempt ELSE attempt - 1 END, max_attempts, claim,
+    id, COALESCE(outcome_state, 'completed'), queue, task, args, kwargs, priority,
+    CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END, max_attempts, claim,
     attempted_by, COALESCE(outcome_started_at, attempted_at), inserted_at, ready_at, scheduled_at, expires_at,
     COALESCE(started_at, outcome_started_at), outcome_finished_at,
     CASE WHEN outcome_error IS NULL THEN errors ELSE errors || outcome_error END,

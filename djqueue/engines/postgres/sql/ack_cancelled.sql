@@ -15,19 +15,20 @@ done AS (
     WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NOT NULL
     RETURNING
         job.*, o.error AS outcome_error, o.is_spent, o.at,
-        o.at - o.started_ago * interval '1 second' AS outcome_started_at,
-        o.at - o.finished_ago * interval '1 second' AS outcome_finished_at
+        o.at - o.started_ago * interval '1 microsecond' AS outcome_started_at,
+        o.at - o.finished_ago * interval '1 microsecond' AS outcome_finished_at
 )
 INSERT INTO djqueue_finishedjob (
     id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
 )
 SELECT
-    id, 'cancelled', queue, task, args, kwargs, priority, CASE WHEN is_spent THEN attempt ELSE attempt - 1 END, max_attempts, claim,
+    id, 'cancelled', queue, task, args, kwargs, priority, CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
+    max_attempts, claim,
     attempted_by, COALESCE(outcome_started_at, attempted_at), inserted_at, ready_at, scheduled_at, expires_at,
     COALESCE(started_at, outcome_started_at), outcome_finished_at,
     errors || COALESCE(outcome_error, '[]') || jsonb_build_object(
-        'attempt', CASE WHEN is_spent THEN attempt ELSE attempt - 1 END,
+        'attempt', CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
         'at', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'by', cancel_request -> 'by',
         'exception', 'djqueue.exceptions.Cancel', 'message', COALESCE(cancel_request ->> 'reason', ''), 'traceback', ''
     ),
