@@ -199,9 +199,15 @@ class TestWorker:
 
         assert "store.seen" in running.log
 
-    def test_it_gives_up_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_gives_up_after_a_while_and_does_not_say_each_second_that_it_waits(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
 
-        with worker(env={"DJQUEUE_STORE": "redis", "DJQUEUE_GIVE_UP_AFTER": "2"}) as running:
+        with worker(env={"DJQUEUE_STORE": "redis", "DJQUEUE_GIVE_UP_AFTER": "6"}) as running:
             eventually(lambda: running.process.poll() is not None, 30, lambda: running.log)
             assert running.wait() == 2, running.log
+
+        # At first, and after two and four seconds more.
+        assert 1 <= running.log.count("supervisor.waiting") <= 3, running.log
+        assert 1 <= running.log.count("service.failure service=heart") <= 3, running.log
