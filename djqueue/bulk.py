@@ -24,7 +24,7 @@ from typing import IO, Any
 from djqueue.compression import decode_arguments
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.exceptions import DjqueueError, InvalidJob
-from djqueue.lines import BadLine, Column, Line, Shape, read
+from djqueue.lines import CONVERT, NOT_UTF8, BadLine, Column, Line, Shape, read
 from djqueue.tasks import Task
 
 MAX_TOLD = 100
@@ -62,15 +62,18 @@ def bulk_insert(
     batch_size: int = 5000,
     dry_run: bool = False,
     on_bad: Callable[[BadLine], None] | None = None,
+    on_read: Callable[[], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> BulkInserted:
     """Store a job per line; raise ``BadLines``, and store nothing, if there are bad ones.
 
     A JSON line is an object of keyword arguments or an array of positional ones; the first line of CSV names the
-    arguments. ``columns``: only these, under these names. ``on_bad`` takes each bad line, and the others are stored; it is
+    arguments. ``columns``: only these, under these names. ``on_bad`` takes each bad line, and the others are stored;
+    ``on_read`` is called when all lines are read, before anything is committed: if it raises, nothing is stored. Both are
     called in a thread that reads ahead.
     """
-    sorter = _Sorter(task, on_bad)
+    sorter = _Sorter(task, on_bad, on_read)
+    sorter.check(columns or {})
     chunks = sorter.chunks(file, format, columns or {}, batch_size)
     if dry_run:
         count = 0
@@ -92,14 +95,31 @@ def bulk_insert(
 class _Sorter:
     """Parts the good lines from the bad ones."""
 
-    def __init__(self, task: Task, on_bad: Callable[[BadLine], None] | None) -> None:
+    def __init__(
+        self, task: Task, on_bad: Callable[[BadLine], None] | None, on_read: Callable[[], None] | None
+    ) -> None:
         self._task = task
         self._on_bad = on_bad
+        self._on_read = on_read
         self._limit: int = getattr(getattr(task.get_backend(), "settings", None), "max_args_bytes", 2**60)
         self._signature = _signature(task)
         self._fits: set[Shape] = set()
+        self._is_advised = False
         self.bad_count = 0
         self.bad: list[BadLine] = []
+
+    def check(self, columns: Mapping[str, Column]) -> None:
+        """Raise ``ValueError`` if a column goes to a parameter that the task does not have."""
+        if self._signature is None:
+            return
+        parameters = self._signature.parameters
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return
+        if unknown := [column.argument for column in columns.values() if column.argument not in parameters]:
+            raise ValueError(
+                f"{self._task.module_path}() has no parameter {', '.join(map(repr, unknown))}."
+                f" It has: {', '.join(parameters) or 'none'}."
+            )
 
     def chunks(self, file: IO[str], format: str, columns: Mapping[str, Column], size: int) -> Iterator[list[Encoded]]:
         """Yield what can be stored; at the end raise ``BadLines`` if somebody wanted all or nothing."""
@@ -118,6 +138,8 @@ class _Sorter:
             yield chunk
         if self.bad_count and self._on_bad is None:
             raise BadLines(self.bad, self.bad_count)
+        if self._on_read is not None:
+            self._on_read()
 
     def _look(self, line: Line | BadLine) -> Encoded | None:
         """Return the arguments of a good line, and take note of a bad one."""
@@ -126,6 +148,9 @@ class _Sorter:
             if isinstance(found, Encoded):
                 return found
             line = line.bad(found)
+        if line.is_undecoded:
+            line = line._replace(reason=NOT_UTF8 if self._is_advised else f"{NOT_UTF8} {CONVERT}")
+            self._is_advised = True
         self.bad_count += 1
         if self._on_bad is not None:
             self._on_bad(line)

@@ -92,7 +92,7 @@ class EngineUnavailable(DjqueueError):
 
 
 class EngineDenied(EngineUnavailable):
-    """The server does not let us in, or do what we have to. The message says what to correct: the url, the password, the permissions."""
+    """The server does not let us in, or do what we have to: the message says whether url, password or permissions are wrong."""
 
 
 class BulkInterrupted(EngineUnavailable):

@@ -139,7 +139,10 @@ class TestEnqueue:
     def test_an_invalid_task_is_refused_again_at_enqueue(self) -> None:
         stale = tasks.add.using(queue_name="other")
 
-        with override_settings(TASKS=entry(QUEUES=["default"])), pytest.raises(compat.InvalidTask, match="'other'"):
+        with (
+            override_settings(TASKS=entry(QUEUES=["default"])),
+            pytest.raises(compat.InvalidTask, match="'other' is not among the QUEUES of 'default', which are default"),
+        ):
             stale.enqueue(1)
 
 

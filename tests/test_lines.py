@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.db import connection
@@ -130,3 +130,56 @@ def test_with_columns_to_map_nothing_is_passed_on() -> None:
     [line] = read(io.StringIO('{"x": 1}'), "jsonl", {"x": Column("a")}, FITS, LIMIT)
 
     assert line == Line(1, [], {"a": 1}, '{"x": 1}')
+
+
+class Endless(io.TextIOBase):
+    """So many lines of so many characters; counts the most that anybody asked for at once."""
+
+    def __init__(self, *pieces: tuple[str, int]) -> None:
+        self._pieces = list(pieces)
+        self.most = 0
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # the base's is of bytes
+        if not self._pieces:
+            return ""
+        assert size is not None
+        assert size > 0
+        text, times = self._pieces[0]
+        length = min(size, len(text) * times) // len(text)
+        self._pieces[0] = (text, times - length)
+        if times == length:
+            self._pieces.pop(0)
+        self.most = max(self.most, size)
+        return text * length
+
+
+LONGEST = 8 * LIMIT + 2**20
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_a_line_that_is_too_long_is_skipped_without_being_held(format: str) -> None:
+    file = Endless(("a\n", 1), ("x", 50 * LONGEST), ("\n", 1), ("b\n", 1))
+
+    lines = list(read(cast(Any, file), format, {}, set(), LIMIT))
+
+    numbers = [cast(Any, line).number for line in lines]
+    assert numbers == ([1, 2, 3] if format == "jsonl" else [2, 3])
+    assert "characters or more" in str(lines[-2])
+    assert cast(BadLine, lines[-2]).text == ""
+    assert file.most <= LONGEST
+
+
+def test_a_line_that_is_too_long_may_begin_with_json() -> None:
+    [line] = read(io.StringIO("[1]" + " " * LONGEST + "2]\n"), "jsonl", {}, FITS, LIMIT)
+
+    assert isinstance(line, BadLine)
+
+
+def test_lines_within_the_quotes_of_a_row_that_is_too_long_are_not_taken_for_rows() -> None:
+    text = 'n\n"' + "5\n" * LONGEST + '"\n7\n'
+
+    bad, good = read(io.StringIO(text, newline=""), "csv", {}, set(), LIMIT)
+
+    assert isinstance(bad, BadLine)
+    assert (bad.number, bad.text) == (2, "")
+    assert good == Line(LONGEST + 3, [], {"n": "7"}, ["7"], "n\n")

@@ -108,6 +108,10 @@ class QueueBackend(compat.BaseTaskBackend):
             raise compat.InvalidTask(
                 f"{queue_name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
             )
+        if self.queues and queue_name not in self.queues:
+            raise compat.InvalidTask(
+                f"{queue_name!r} is not among the QUEUES of {self.alias!r}, which are {', '.join(sorted(self.queues))}."
+            )
         if task.run_after is not None and not 1 < task.run_after.year < 9999:
             raise compat.InvalidTask(f"run_after is a time in the years 2 to 9998, not {task.run_after}.")
         super().validate_task(task)

@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import Any, TypeGuard, cast, overload
@@ -23,19 +24,25 @@ _CHUNK_CHARACTERS = 8_000_000
 
 
 class Chunks:
-    """The items encoded and checked, in chunks of so many or of a few megabytes."""
+    """The items encoded and checked, in chunks of so many or of a few megabytes. None is read before it is asked for."""
 
     def __init__(self, items: Items, size: int, max_args_bytes: int) -> None:
+        self.is_listed = type(items) in (list, tuple)
+        """Whether to read the items does nothing else. A generator may write to the database meanwhile."""
         self._source = enumerate(items)
         self._size = size
         self._max_args_bytes = max_args_bytes
         self._is_read = False
+        self._first: list[Encoded] = []
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Whether the first chunk is all there is; it is read for that."""
         self._first = self._read()
-        self.is_single = self._is_read
-        """Whether the first chunk, which was read already, is all there is."""
+        return self._is_read
 
     def __iter__(self) -> Iterator[list[Encoded]]:
-        chunk, self._first = self._first, []
+        chunk, self._first = self._first or self._read(), []
         while chunk:
             yield chunk
             chunk = [] if self._is_read else self._read()

@@ -50,8 +50,9 @@ class PostgresBackend(QueueBackend):
     @contextmanager
     def inserting(self, task: Task, chunks: Chunks) -> Iterator[tuple[Inserts, Chunks]]:
         relaxed = self._is_relaxed(task)
-        # A statement is atomic by itself; unique keys may take several.
-        is_atomic = chunks.is_single and task.unique is None and not relaxed
+        # A statement is atomic by itself; unique keys may take several. What a generator writes belongs to the transaction of
+        # its jobs, so that begins before the first item is read.
+        is_atomic = chunks.is_listed and chunks.is_single and task.unique is None and not relaxed
         with nullcontext() if is_atomic else self.engine.together(relaxed=relaxed):
             yield self.engine, chunks
 

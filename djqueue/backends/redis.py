@@ -75,10 +75,11 @@ class RedisBackend(QueueBackend):
 
     @contextmanager
     def inserting(self, task: Task, chunks: Chunks) -> Iterator[tuple[Inserts, Iterable[list[Encoded]]]]:
+        is_single = chunks.is_single
         waiting = self._deferred()
-        if waiting is not None and chunks.is_single:
+        if waiting is not None and is_single:
             yield self._following(waiting, task), chunks
-        elif waiting is not None or (self.outbox is not None and not chunks.is_single):
+        elif waiting is not None or (self.outbox is not None and not is_single):
             # With an outbox the rows of all of them are one transaction. Otherwise it is a savepoint: what was read before
             # a bad item goes with it.
             with transaction.atomic(self.settings.database):
@@ -88,10 +89,14 @@ class RedisBackend(QueueBackend):
         else:
             direct = _Direct(self.engine, task)
             try:
-                with nullcontext(chunks) if chunks.is_single else read_to_the_end(chunks) as all_chunks:
+                with nullcontext(chunks) if is_single else read_to_the_end(chunks) as all_chunks:
                     yield direct, all_chunks
             except DuplicateJob:
                 direct.withdraw()
+                raise
+            except KeyboardInterrupt as error:
+                if direct.has_begun:
+                    error.add_note(direct.reach())
                 raise
 
     def _deferred(self) -> Deferred | None:
@@ -162,6 +167,8 @@ class _Direct:
         self._engine = engine
         self._is_exclusive = _is_exclusive(task)
         self._stored = array("q")
+        self.has_begun = False
+        """Whether something may be stored."""
 
     def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]:
         if self._is_exclusive:
@@ -186,6 +193,10 @@ class _Direct:
         for some in (self._stored[first : first + _WITHDRAWN] for first in range(0, len(self._stored), _WITHDRAWN)):
             self._engine.delete(some)
 
+    def reach(self) -> str:
+        """Say how far it came."""
+        return f"{len(self._stored):,} jobs are stored, and perhaps those of the batch that was under way."
+
     def _reserve(self, count: int) -> Sequence[int]:
         # As long as nothing is stored, the error itself says all.
         with self._told() if self._stored else nullcontext():
@@ -194,13 +205,11 @@ class _Direct:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Say how far it came when the store goes away."""
+        self.has_begun = True
         try:
             yield
         except EngineUnavailable as error:
-            raise BulkInterrupted(
-                f"{error} {len(self._stored):,} jobs are stored, and perhaps those of the batch that was under way.",
-                Ids(self._stored),
-            ) from error
+            raise BulkInterrupted(f"{error} {self.reach()}", Ids(self._stored)) from error
 
 
 def _is_exclusive(task: Task) -> bool:

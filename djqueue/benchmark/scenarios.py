@@ -129,8 +129,9 @@ class Benchmark:
         count = each * self.plan.threads
         task = self._task(tasks.noop)
 
-        def add(thread: int) -> None:
+        def add(thread: int) -> Iterator[None]:
             for index in range(thread * each, thread * each + each):
+                yield
                 task.enqueue(index)
 
         with self._checked(count):
@@ -167,9 +168,10 @@ class Benchmark:
                 # Counted from when they should be sent, also when the sender is late: whoever waits does not care why.
                 due = [start + index / rate for index in range(count)]
 
-                def send(thread: int, due: Sequence[float] = due) -> None:
+                def send(thread: int, due: Sequence[float] = due) -> Iterator[None]:
                     for index in range(thread, len(due), self.plan.threads):
                         time.sleep(max(0.0, due[index] - time.time()))
+                        yield
                         task.enqueue(index)
 
                 self._in_threads(send)
@@ -200,13 +202,16 @@ class Benchmark:
 
     # Helpers
 
-    def _in_threads(self, work: Callable[[int], None]) -> float:
-        """Call ``work`` with a number in each of the threads; return the seconds until the last has ended."""
+    def _in_threads(self, work: Callable[[int], Iterator[None]]) -> float:
+        """Do ``work``, step by step, with a number in each of the threads; return the seconds until the last has ended."""
         errors: list[BaseException] = []
+        is_over = threading.Event()
 
         def run(number: int) -> None:
             try:
-                work(number)
+                for _ in work(number):
+                    if is_over.is_set():
+                        return
             except BaseException as error:
                 errors.append(error)
             finally:
@@ -216,8 +221,14 @@ class Benchmark:
         started = time.perf_counter()
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # what they added after the deletion would stay
+            is_over.set()
+            for thread in threads:
+                thread.join()
+            raise
         if errors:
             raise errors[0]
         return time.perf_counter() - started
@@ -297,7 +308,10 @@ class Benchmark:
         }
         # What the retries log would bury what the command says.
         process = subprocess.Popen(
-            [*command, "--queues", tasks.QUEUE, *args], env=environment, stderr=subprocess.DEVNULL
+            [*command, "--queues", tasks.QUEUE, *args],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is for the command: after a second signal a worker would give up what it runs
         )
         try:
             yield process

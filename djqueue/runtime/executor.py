@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -39,6 +40,12 @@ from djqueue.tracebacks import format_error
 
 DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
+
+_BURST = 100
+"""So many async jobs are started in a row before the event loop goes round."""
+
+# A task that starts at once, and not when the loop comes round, saves each job a fifth of its time on the loop.
+_task = partial(asyncio.Task, eager_start=True) if sys.version_info >= (3, 12) else asyncio.Task
 
 logger = logging.getLogger("djqueue.executor")
 
@@ -70,6 +77,9 @@ class Executor:
         self._max_result_bytes = max_result_bytes
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
+        self._due: deque[tuple[Lane, Execution]] = deque()
+        """Async jobs that have a slot and are about to start. Like what follows, it belongs to the loop's thread."""
+        self._is_starting = False
         self.running: dict[int, Run] = {}
         """What runs at this moment, by its place in the claim block."""
         self.timekeeper = Timekeeper(
@@ -192,7 +202,7 @@ class Executor:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._run_loop, args=(self._loop,), name="djqueue-loop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._create_tasks, lane, executions)
+        self._loop.call_soon_threadsafe(self._start_tasks, lane, executions)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -203,18 +213,40 @@ class Executor:
             loop.close()
             django_connections.close_all()
 
-    def _create_tasks(self, lane: Lane, executions: list[Execution]) -> None:
+    def _start_tasks(self, lane: Lane, executions: Iterable[Execution]) -> None:
+        """Start jobs, and those that may start because one of them is over already; on the event loop."""
+        self._due.extend([(lane, execution) for execution in executions])
+        if self._is_starting:
+            return  # called by one of them, which ended before it had to wait for anything: the loop below goes on
+        self._is_starting = True
+        try:
+            for _ in range(_BURST):
+                if not self._due:
+                    return
+                self._start_task(*self._due.popleft())
+        finally:
+            self._is_starting = False
+        # Many that never wait: others want to go on too.
         assert self._loop is not None
-        waiting = deque(executions)
-        while waiting:
-            run = self._begin(waiting.popleft())
-            if run is None:
-                waiting.extend(lane.finish_async(0.0))
-            else:
-                run.future = self._loop.create_task(self._execute_async(lane, run))
+        self._loop.call_soon(self._start_tasks, lane, ())
+
+    def _start_task(self, lane: Lane, execution: Execution) -> None:
+        try:
+            run = self._begin(execution)
+        except BaseException:
+            logger.exception("What surrounds job %d failed.", execution.job.id)
+            run = None
+        if run is None:
+            self._due.extend([(lane, following) for following in lane.finish_async(0.0)])
+        else:
+            # A context of its own: it is most often started from within the task of another job.
+            _task(self._execute_async(lane, run), loop=self._loop, context=Context())
 
     async def _execute_async(self, lane: Lane, run: Run) -> None:
         execution = run.execution
+        run.future = asyncio.current_task()  # for who wants it cancelled; and the loop itself keeps no task alive
+        failure: BaseException | None = None
+        result: str | None = None
         try:
             # Sync code that the task awaits gets a thread of its own, as in a request under ASGI, and with it
             # connections that no other job shares.
@@ -223,23 +255,28 @@ class Executor:
                     args, kwargs = self._arguments(run)
                     if self._observers.want_start:
                         await sync_to_async(self._observers.started)(execution)
-                    with carriers.restored(execution.job.meta):
+                    if "context" in execution.job.meta:
+                        with carriers.restored(execution.job.meta):
+                            value = await execution.task.func(*args, **kwargs)
+                    else:
                         value = await execution.task.func(*args, **kwargs)
-                    result = encode_result(value, self._max_result_bytes) if value is not None else None
+                    if value is not None:
+                        result = encode_result(value, self._max_result_bytes)
                 finally:
                     if context in SyncToAsync.context_to_thread_executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
-            outcome = partial(self._fail, run, error)
-        else:
-            outcome = partial(self._succeed, run, result)
+            failure = error
         try:
-            outcome()
+            if failure is None:
+                self._succeed(run, result)
+            else:
+                self._fail(run, failure)
         except BaseException:
             logger.exception("What surrounds job %d failed.", execution.job.id)
         finally:
-            self._create_tasks(lane, lane.finish_async(time.monotonic() - run.started))
+            self._start_tasks(lane, lane.finish_async(time.monotonic() - run.started))
 
     # Both
 

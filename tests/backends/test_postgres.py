@@ -13,11 +13,12 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from djqueue import InvalidOptions, compat, conf
+from djqueue import InvalidArguments, InvalidOptions, compat, conf
 from djqueue.backends import PostgresBackend
 from djqueue.models import Job
 from tests.app import tasks
 from tests.defaults import backend
+from tests.ledger.models import Entry
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
@@ -148,6 +149,30 @@ class TestRows:
         tasks.add.enqueue_many(items(), batch_size=3)
 
         assert [job.args[0] for job in Job.objects.order_by("id")] == [0, 0, 0, 3, 3, 3, 6]
+
+    @pytest.mark.parametrize(("bad", "count"), [(6500, 7000), (2500, 3000)])
+    @committed
+    def test_what_a_generator_writes_goes_with_its_jobs_when_an_item_is_bad(self, bad: int, count: int) -> None:
+        def items() -> Iterator[Any]:
+            for i in range(count):
+                if i % 500 == 0:
+                    Entry.objects.create(label=str(i), pid=0)
+                yield [object() if i == bad else i], {}
+
+        with pytest.raises(InvalidArguments, match=f"^Item {bad}: "):
+            tasks.add.enqueue_many(items())
+
+        assert (Entry.objects.count(), Job.objects.count()) == (0, 0)
+
+    @committed
+    def test_what_a_generator_writes_is_committed_with_its_jobs(self) -> None:
+        def items() -> Iterator[Any]:
+            for i in range(5):
+                yield [Entry.objects.create(label=str(i), pid=0).pk], {}
+
+        tasks.add.enqueue_many(items(), batch_size=2)
+
+        assert Job.objects.count() == Entry.objects.count() == 5
 
     def test_errors_edited_by_hand_do_not_keep_a_result_from_being_read(self) -> None:
         result = tasks.add.enqueue(1)

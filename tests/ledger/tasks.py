@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -132,6 +133,26 @@ def _odd(kind: str) -> BaseException:
 @task(max_attempts=1)
 def return_odd(kind: str) -> Any:
     return {"object": object(), "nan": float("nan"), "nul": "\x00", "large": "x" * 300_000, "set": {1}}[kind]
+
+
+variable: ContextVar[str] = ContextVar("variable", default="untouched")
+
+
+@task
+async def leave_behind(turns: int) -> None:
+    variable.set("left behind")
+    await take_turns.func(turns)
+
+
+@task
+async def find() -> str:
+    return variable.get()
+
+
+@task
+async def take_turns(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
 
 
 @task

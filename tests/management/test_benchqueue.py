@@ -4,7 +4,9 @@ import io
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +20,7 @@ from djqueue.benchmark.plot import Bar, Panel, draw
 from djqueue.benchmark.record import VARIABLE
 from tests.app import tasks
 from tests.defaults import default_store, stored
-from tests.processes import environment
+from tests.processes import environment, eventually
 
 __all__ = ["default_store"]
 pytestmark = [
@@ -157,6 +159,31 @@ def test_it_refuses_a_queue_that_is_not_empty(bench_tasks: Any) -> None:
     assert len(stored()) == 1
 
 
+def test_interrupted_it_deletes_what_threads_still_add_too(bench_tasks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from djqueue.benchmark import scenarios
+
+    join = threading.Thread.join
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        monkeypatch.setattr(threading.Thread, "join", join)
+        eventually(lambda: len(stored()) > 0)
+        raise KeyboardInterrupt
+
+    def add_from_threads(benchmark: scenarios.Benchmark) -> Iterator[Figure]:
+        monkeypatch.setattr(threading.Thread, "join", interrupted)
+        yield from scenarios.Benchmark.add_from_threads(benchmark)
+
+    monkeypatch.setattr(scenarios.Benchmark, "scenarios", property(lambda self: (partial(add_from_threads, self),)))
+    err = io.StringIO()
+
+    with pytest.raises(SystemExit) as exit:
+        call_command("benchqueue", "--jobs", "100000", stderr=err)
+
+    assert exit.value.code == 130
+    assert err.getvalue() == "Interrupted; the jobs of the benchmark are deleted.\n"
+    assert stored() == []
+
+
 def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
     from djqueue.benchmark import scenarios
     from djqueue.benchmark.record import current
@@ -173,8 +200,9 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
     ("args", "said"),
     [
         (("--backend", "none"), "There is no usable backend 'none'"),
-        (("--jobs", "3"), "3 is less than 100"),
-        (("--concurrency", "0"), "0 is less than 1"),
+        (("--jobs", "3"), "--jobs takes a number from 100, not 3"),
+        (("--concurrency", "0"), "--concurrency takes numbers from 1, separated by commas, not '0'"),
+        (("--rates", "5,a"), "--rates takes numbers from 1, separated by commas, not '5,a'"),
         (("--plot", "no/such/place.svg"), "there is no such directory"),
     ],
 )

@@ -145,7 +145,13 @@ class TestCsv:
         assert said[2].startswith("Line 7: 'n' is 'y'")
 
     @pytest.mark.parametrize(
-        ("header", "said"), [("a,a", "Two columns have the same name."), ("b", "There is no column 'n'; there are: b.")]
+        ("header", "said"),
+        [
+            ("a;n", "Its columns are separated by semicolons."),
+            ("a\tn", "Its columns are separated by tabs."),
+            ("a,a", "Two columns have the same name."),
+            ("b", "There is no column 'n'; there are: b."),
+        ],
     )
     def test_a_bad_header(self, tmp_path: Path, header: str, said: str) -> None:
         columns = ["--map", "n=number"] if "no column" in said else []
@@ -182,10 +188,19 @@ class TestBadLines:
         assert stored() == []
 
     def test_bytes_that_are_no_text_are_told(self, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n')
+        (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n["\xfc"]\n')
 
-        with pytest.raises(CommandError, match=r"Line 2: .*surrogate"):
+        with pytest.raises(CommandError, match=r"Line 2: It is not UTF-8\. Convert .*\nLine 3: It is not UTF-8\.\n"):
             run(COUNT, str(tmp_path / "a.jsonl"))
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+    def test_advice_on_another_encoding_is_given_once(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_text("number\n1\n2\n", encoding="utf-16")
+
+        with pytest.raises(CommandError) as error:
+            run(COUNT, str(tmp_path / name))
+
+        assert str(error.value).count("It is not UTF-8. Convert the file") == 1
 
     def test_the_good_ones_are_stored_if_that_is_wanted(self, tmp_path: Path) -> None:
         path, rejects = write(tmp_path / "a.jsonl", *self.LINES), tmp_path / "rejects"
@@ -197,6 +212,70 @@ class TestBadLines:
         assert stored() == [([1], {}), ([2], {})]
         lines = Path(path).read_text().splitlines()
         assert rejects.read_text().splitlines() == [line for n, line in enumerate(lines) if n not in (0, 7)]
+
+    @pytest.mark.parametrize("other", ["the file itself", "a hard link", "a symbolic link"])
+    def test_the_file_that_is_read_is_not_overwritten_by_its_rejects(self, tmp_path: Path, other: str) -> None:
+        path, rejects = Path(write(tmp_path / "a.jsonl", [1], "?")), tmp_path / "other"
+        if other == "the file itself":
+            rejects = path
+        elif other == "a hard link":
+            rejects.hardlink_to(path)
+        else:
+            rejects.symlink_to(path)
+
+        with pytest.raises(CommandError, match="is the file that is read"):
+            run(COUNT, str(path), "--continue-on-error", "--rejects", str(rejects))
+
+        assert (path.read_text(), stored()) == ("[1]\n?\n", [])
+
+    def test_rejects_of_an_earlier_run_are_not_overwritten(self, tmp_path: Path) -> None:
+        path, rejects = write(tmp_path / "a.jsonl", [1], "?"), tmp_path / "rejects"
+        rejects.write_text("!")
+
+        with pytest.raises(CommandError, match="another name, or remove"):
+            run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
+
+        assert (rejects.read_text(), stored()) == ("!", [])
+
+    @pytest.mark.parametrize("name", ["empty", "/dev/null"])
+    def test_rejects_may_go_where_nothing_is_lost(self, tmp_path: Path, name: str) -> None:
+        path, rejects = write(tmp_path / "a.jsonl", [1], "?"), tmp_path / name
+        rejects.touch()
+
+        with pytest.raises(SystemExit):
+            run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
+
+        assert stored() == [([1], {})]
+
+    @pytest.mark.parametrize("count", [1, 20_000])
+    def test_rejects_that_cannot_be_written_mean_that_nothing_is_stored(self, tmp_path: Path, count: int) -> None:
+        path = write(tmp_path / "a.jsonl", [1], *["?"] * count, [2])
+
+        with pytest.raises(CommandError, match=r"Nothing was stored\. /dev/full cannot be written"):
+            run(COUNT, path, "--continue-on-error", "--rejects", "/dev/full", "--batch-size", "1")
+
+        assert stored() == []
+
+    def test_rejects_of_a_run_that_did_not_read_to_the_end_are_removed(self, tmp_path: Path) -> None:
+        path, rejects = tmp_path / "a.jsonl.gz", tmp_path / "rejects"
+        path.write_bytes(gzip.compress(b"?\n" * 5)[:-4])
+
+        with pytest.raises(CommandError, match="Nothing was stored"):
+            run(COUNT, str(path), "--continue-on-error", "--rejects", str(rejects))
+
+        assert not rejects.exists()
+
+    def test_rejects_of_csv_are_mended_and_run_with_the_same_command(self, tmp_path: Path) -> None:
+        path, rejects = write(tmp_path / "a.csv", "note,n", "a,1", '"b\nb",x', "c", '"d"d,3'), tmp_path / "rejects.csv"
+        options = ("--map", "n=number:int")
+
+        with pytest.raises(SystemExit):
+            run(COUNT, path, *options, "--continue-on-error", "--rejects", str(rejects))
+
+        assert rejects.read_text() == 'note,n\n"b\nb",x\nc\n"d"d,3\n'
+        rejects.write_text(rejects.read_text().replace("x", "2").replace("c\n", "c,3\n").replace('"d"d', "d"))
+        run(COUNT, str(rejects), *options)
+        assert [kwargs["number"] for _, kwargs in stored()] == [1, 2, 3, 3]
 
     def test_only_the_first_hundred_are_told(self, tmp_path: Path) -> None:
         with pytest.raises(CommandError, match="and 150 more"):
@@ -215,6 +294,7 @@ class TestBadLines:
             ((COUNT, "-", "--backend", "none"), "none"),
             ((COUNT, "-", "--run-after", "soon"), "takes an ISO time or a duration"),
             ((COUNT, "-", "--map", "x"), "column=argument"),
+            ((COUNT, "/dev/null", "--map", "x=nope"), r"count\(\) has no parameter 'nope'\. It has: number"),
             ((COUNT, "-", "--map", "x=y:date"), "The types are"),
         ],
     )
@@ -229,6 +309,16 @@ class TestBadLines:
             bulk.bulk_insert(tasks.count, io.StringIO("[1]\n[\n"))
 
         assert (error.value.count, error.value.lines[0].number, error.value.lines[0].text) == (1, 2, "[\n")
+
+
+class Lines(io.TextIOBase):
+    """A file whose lines come from a generator."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # the base's is of bytes
+        return next(self._lines, "")
 
 
 class TestReadingAhead:
@@ -247,7 +337,7 @@ class TestReadingAhead:
             raise RuntimeError("enough")
 
         with pytest.raises(RuntimeError, match="enough"):
-            bulk.bulk_insert(tasks.count, lines(), batch_size=10, on_progress=stop)  # type: ignore[arg-type]
+            bulk.bulk_insert(tasks.count, Lines(lines()), batch_size=10, on_progress=stop)
 
         assert len(read) < 200
         assert not [thread for thread in threading.enumerate() if thread.name == "djqueue-bulk-reader"]
@@ -262,7 +352,7 @@ class TestReadingAhead:
             raise OSError("the disk is gone")
 
         with pytest.raises(OSError, match="the disk is gone"):
-            bulk.bulk_insert(tasks.count, lines(), batch_size=1)  # type: ignore[arg-type]
+            bulk.bulk_insert(tasks.count, Lines(lines()), batch_size=1)
 
         assert stored() == []
 
@@ -282,8 +372,8 @@ class TestKilled:
 
             process.send_signal(signal.SIGINT)
 
-            assert process.wait(20) in (-signal.SIGINT, 130, 1)
-            assert b"Fatal Python error" not in process.stderr.read()
+            assert process.wait(20) == 130
+            assert process.stderr.read() == b"Interrupted; nothing was stored.\n"
         assert not Job.objects.exists()
 
     def test_in_the_middle_nothing_is_stored_and_a_second_run_stores_all(self) -> None:
@@ -304,6 +394,37 @@ class TestKilled:
         out, _ = start().communicate(lines)
         assert out.startswith(b"5,000 jobs stored")
         assert Job.objects.count() == 5000
+
+
+class TestInterrupted:
+    pytestmark = each_store
+
+    def test_it_says_what_is_stored(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default_store: str) -> None:
+        def interrupt(progress: object, count: int) -> None:
+            if count == 4:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("djqueue.management.commands.bulkinsert._Progress.__call__", interrupt)
+        err = io.StringIO()
+
+        with pytest.raises(SystemExit) as exit:
+            call_command(
+                *("bulkinsert", COUNT, write(tmp_path / "a.jsonl", *([n] for n in range(6))), "--batch-size", "2"),
+                stderr=err,
+            )
+
+        assert exit.value.code == 130
+        if default_store == "postgres":
+            assert err.getvalue() == "Interrupted; nothing was stored.\n"
+        else:
+            assert err.getvalue().startswith("Interrupted. 4 jobs are stored, and perhaps those of the batch")
+        assert len(stored()) == (0 if default_store == "postgres" else 4)
+
+    def test_a_closed_standard_input_is_a_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+
+        with pytest.raises(CommandError, match="Standard input is closed"):
+            run(COUNT, "-")
 
 
 def sequence() -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from djqueue.records import ClaimedJob
 from djqueue.runtime.claims import ClaimBlock
@@ -13,15 +16,65 @@ from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
 from djqueue.states import JobState
+from djqueue.tasks import Task
 from tests.ledger import tasks
 
 
 class Acks:
     def __init__(self) -> None:
         self.put_back: list[tuple[int, JobState, bool]] = []
+        self.results: list[str | None] = []
 
     def put(self, ack: Any, place: int) -> None:
         self.put_back.append((ack.id, ack.state, ack.is_spent))
+        self.results.append(ack.result)
+
+
+class Bench:
+    """An executor with one lane, and nothing behind it."""
+
+    def __init__(self, slots: int) -> None:
+        self.claims, self.acks = ClaimBlock.create(), Acks()
+        self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
+        observers = Observers(uuid4(), "default", type(None))
+        observers._signals_start = observers._signals_finish = False  # whatever listens in a test process
+        self.executor = Executor(
+            uuid4(),
+            None,
+            self.acks,
+            self.claims,
+            observers,
+            max_result_bytes=1000,
+            on_stuck=lambda run: None,  # type: ignore[arg-type]
+        )
+        self.lane = Lane(
+            ["default"], slots, start_thread=self.executor.start_thread, start_async=self.executor.start_async
+        )
+
+    def run(self, *calls: tuple[Task, list[Any]]) -> None:
+        """Execute jobs, numbered from 0, to the end of all."""
+        now = datetime.now(UTC)
+        self.lane.add(
+            [
+                Execution(
+                    ClaimedJob(
+                        *(number, 1, "default", "x", json.dumps(args), "{}", 1, 3, 0),
+                        *(now, None, None, None, now, "[]", "{}", now),
+                    ),
+                    task,
+                    task.is_async,
+                    self.claims.hold(number, 1),
+                    time.monotonic(),
+                )
+                for number, (task, args) in enumerate(calls)
+            ]
+        )
+        deadline = time.monotonic() + 20
+        while not self.lane.is_idle:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # a thread works; there is no event to wait on
+        self.lane.dismiss_threads()
+        self.executor.close()
 
 
 def _begin(seconds_since_beat: float) -> tuple[Any, Acks]:
@@ -57,34 +110,58 @@ def test_b12_a_worker_that_was_stopped_for_long_begins_nothing_that_it_had_claim
     assert acks.put_back == [(7, JobState.AVAILABLE, False)]
 
 
-def test_what_fails_around_a_job_does_not_cost_its_slot(monkeypatch: Any, caplog: Any) -> None:
-    def fail(*, is_clean: bool) -> None:
-        raise RuntimeError("a database router of the project")
+@pytest.mark.parametrize("task", [tasks.noop, tasks.find])
+def test_what_fails_around_a_job_does_not_cost_its_slot(
+    task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a log handler of the project")
 
+    bench = Bench(1)
     monkeypatch.setattr("djqueue.runtime.django_connections.settle", fail)
-    claims, acks = ClaimBlock.create(), Acks()
-    claims.record_beat(time.monotonic())
-    observers = Observers(uuid4(), "default", type(None))
-    executor = Executor(uuid4(), None, acks, claims, observers, max_result_bytes=1000, on_stuck=lambda run: None)  # type: ignore[arg-type]
-    lane = Lane(["default"], 1, start_thread=executor.start_thread, start_async=executor.start_async)
-    now = datetime.now(UTC)
-    executions = [
-        Execution(
-            ClaimedJob(number, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now),
-            tasks.noop,
-            False,
-            claims.hold(number, 1),
-            time.monotonic(),
-        )
-        for number in range(3)
-    ]
+    monkeypatch.setattr(bench.executor._observers, "finished", fail)
+    monkeypatch.setattr(bench.executor._observers, "want_finish", lambda failure: True)
 
-    lane.add(executions)
-    deadline = time.monotonic() + 10
-    while not lane.is_idle:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # a thread works; there is no event to wait on
-    lane.dismiss_threads()
+    bench.run(*[(task, [])] * 3)
 
-    assert acks.put_back == [(number, JobState.COMPLETED, True) for number in range(3)]
-    assert "a database router of the project" in caplog.text
+    assert bench.acks.put_back == [(number, JobState.COMPLETED, True) for number in range(3)]
+    assert "a log handler of the project" in caplog.text
+
+
+@pytest.mark.parametrize("task", [tasks.noop, tasks.find])
+def test_a_job_that_cannot_even_begin_does_not_cost_its_slot(
+    task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(1)
+    begin, failures = bench.claims.begin, [RuntimeError("the first only")]
+
+    def fail_once(*args: Any) -> None:
+        if failures:
+            raise failures.pop()
+        begin(*args)
+
+    monkeypatch.setattr(bench.claims, "begin", fail_once)
+
+    bench.run(*[(task, [])] * 3)
+
+    assert bench.acks.put_back == [(number, JobState.COMPLETED, True) for number in (1, 2)]
+    assert "the first only" in caplog.text
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_what_an_async_job_leaves_in_a_context_variable_does_not_reach_the_next(turns: int) -> None:
+    bench = Bench(1)
+
+    bench.run((tasks.leave_behind, [turns]), (tasks.find, []))
+
+    assert bench.acks.results == [None, '"untouched"']
+
+
+def test_async_jobs_that_never_wait_let_others_go_on() -> None:
+    bench = Bench(2)
+
+    bench.run((tasks.take_turns, [5]), *[(tasks.find, [])] * 5000)
+
+    ended = [number for number, _, _ in bench.acks.put_back]
+    assert sorted(ended) == list(range(5001))
+    assert ended.index(0) < 2000

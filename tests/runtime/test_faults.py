@@ -127,13 +127,14 @@ class TestClaims:
             if b"FOR UPDATE SKIP LOCKED" in sent and b"claimed AS" in sent:
                 claims.set()
 
-        with worker(env=environment(wire.port)) as running:
+        # Without LISTEN it polls, and each fetch is sent as text.
+        with worker(env={**environment(wire.port), "DJQUEUE_LISTEN": "0"}) as running:
             _is_ready(running)
             wire.latency_seconds = 0.7
             wire.watch = watch
             job = tasks.record.enqueue("claimed")
             claims.clear()
-            assert claims.wait(10)
+            assert claims.wait(20)
             running.stop()  # the statement is on its way, the answer is not
             wire.latency_seconds = 0
             assert running.wait() == 0, running.log

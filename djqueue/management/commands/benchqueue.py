@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from djqueue.api import DEFAULT_ALIAS
 from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
 from djqueue.management.backends import backend_of
+
+_LEAST_JOBS = 100
+"""Fewer say nothing about speed."""
 
 
 class Command(BaseCommand):
@@ -51,6 +55,9 @@ class Command(BaseCommand):
             os.environ[VARIABLE] = str(Path(directory) / "record")
             try:
                 figures = self._measure(aliases, options)
+            except KeyboardInterrupt:
+                self.stderr.write("Interrupted; the jobs of the benchmark are deleted.")
+                sys.exit(130)
             finally:
                 del os.environ[VARIABLE]
         about = _machine()
@@ -65,15 +72,14 @@ class Command(BaseCommand):
     def _measure(self, aliases: Sequence[str], options: dict[str, Any]) -> Figures:
         from djqueue.benchmark import scenarios
 
-        try:
-            plan = scenarios.Plan(
-                jobs=_at_least(options["jobs"], 100),
-                concurrency=_numbers(options["concurrency"]),
-                rates=_numbers(options["rates"]),
-                seconds=options["seconds"],
-            )
-        except ValueError as error:
-            raise CommandError(f"A number from 1 is needed: {error}.") from error
+        if options["jobs"] < _LEAST_JOBS:
+            raise CommandError(f"--jobs takes a number from {_LEAST_JOBS}, not {options['jobs']}.")
+        plan = scenarios.Plan(
+            jobs=options["jobs"],
+            concurrency=_numbers("--concurrency", options["concurrency"]),
+            rates=_numbers("--rates", options["rates"]),
+            seconds=options["seconds"],
+        )
         tell = (lambda line: self.stderr.write(line)) if options["verbosity"] > 0 else (lambda line: None)
         try:
             return scenarios.measure(
@@ -90,11 +96,11 @@ def _machine() -> str:
     )
 
 
-def _numbers(text: str) -> list[int]:
-    return [_at_least(int(word), 1) for word in text.split(",")]
-
-
-def _at_least(number: int, least: int) -> int:
-    if number < least:
-        raise ValueError(f"{number} is less than {least}")
-    return number
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise CommandError(f"{option} takes numbers from 1, separated by commas, not {text!r}.")
+    return numbers

@@ -18,10 +18,13 @@ from django.utils.dateparse import parse_datetime, parse_duration
 
 from djqueue import bulk, compat, lines, registry
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
+from djqueue.rejects import Rejects
 from djqueue.tasks import Task
 
 EXIT_REJECTED = 3
 """All good lines were stored, and some were bad."""
+EXIT_INTERRUPTED = 130
+"""As of a shell: 128 and the number of the signal."""
 
 
 class Command(BaseCommand):
@@ -70,7 +73,7 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             try:
                 file, share_read = stack.enter_context(lines.open_lines(name, format))
-                rejects = stack.enter_context(_Rejects(options["rejects"], self.stderr.write))
+                rejects = stack.enter_context(Rejects(options["rejects"], name, self.stderr.write, bulk.MAX_TOLD))
                 progress = _Progress(share_read, is_on=sys.stderr.isatty() and not options["no_progress"])
                 result = bulk.bulk_insert(
                     task,
@@ -80,6 +83,7 @@ class Command(BaseCommand):
                     batch_size=options["batch_size"],
                     dry_run=options["dry_run"],
                     on_bad=rejects if options["continue_on_error"] else None,
+                    on_read=rejects.finish,
                     on_progress=progress,
                 )
             except bulk.BadLines as error:
@@ -90,6 +94,11 @@ class Command(BaseCommand):
                 raise CommandError(str(error)) from None
             except BulkInterrupted as error:
                 raise CommandError(str(error)) from error
+            except KeyboardInterrupt as error:
+                # A store without transactions notes how far it came, if it has begun.
+                said = " ".join(getattr(error, "__notes__", ()))
+                self.stderr.write(f"Interrupted. {said}" if said else "Interrupted; nothing was stored.")
+                sys.exit(EXIT_INTERRUPTED)
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error
             except DatabaseError as error:
@@ -131,31 +140,6 @@ def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:
     if result.bad:
         text += f"; {result.bad:,} bad lines left out"
     return f"{text}."
-
-
-class _Rejects:
-    """Tells the bad lines as they come, and keeps them in a file."""
-
-    def __init__(self, path: str | None, tell: Callable[[str], Any]) -> None:
-        self._file = open(path, "w", encoding="utf-8", errors="surrogateescape") if path else None  # noqa: SIM115
-        self._tell = tell
-        self._count = 0
-
-    def __enter__(self) -> _Rejects:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._count > bulk.MAX_TOLD:
-            self._tell(f"… and {self._count - bulk.MAX_TOLD:,} more.")
-
-    def __call__(self, line: lines.BadLine) -> None:
-        self._count += 1
-        if self._count <= bulk.MAX_TOLD:
-            self._tell(str(line))
-        if self._file is not None:
-            self._file.write(line.text if line.text.endswith("\n") else f"{line.text}\n")
 
 
 class _Progress:
