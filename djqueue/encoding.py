@@ -246,7 +246,7 @@ def _key(key: object, path: str) -> str:
 
 def _text(value: str, path: str) -> str:
     if "\0" in value:
-        raise _Unstorable(f"{path} contains a NUL character, which PostgreSQL cannot store. Remove it.")
+        raise _Unstorable(f"{path} contains a NUL character, which cannot be stored. Remove it.")
     try:
         value.encode()
     except UnicodeEncodeError:

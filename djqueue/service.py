@@ -15,6 +15,7 @@ from typing import Any
 
 from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
+from djqueue.reminders import Reminder
 
 _FIRST_PAUSE_SECONDS = 0.2
 
@@ -32,6 +33,7 @@ class Service:
         self._thread: threading.Thread | None = None
         self.failures = 0
         """Failures in a row."""
+        self._reminder = Reminder()
         self.last_success = time.monotonic()
         """When ``run_once`` last returned, by the monotonic clock."""
 
@@ -99,11 +101,14 @@ class Service:
         if self.failures:
             telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
             self.failures = 0
+            self._reminder.forget()
         self.last_success = time.monotonic()
         return pause
 
     def _report(self, error: Exception, **fields: Any) -> None:
         is_away = isinstance(error, EngineUnavailable)
+        if is_away and not self._reminder.is_due(str(error)):
+            return
         telemetry.emit(
             "djqueue.service.failure",
             logging.WARNING if is_away else logging.ERROR,

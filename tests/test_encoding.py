@@ -130,7 +130,7 @@ def test_what_the_framework_accepts_is_accepted(value: Any, expected: Any) -> No
         ((i for i in ()), "args[0] is a generator."),
         (float("nan"), "args[0] is nan"),
         ({"a": [float("-inf")]}, "args[0]['a'][0] is -inf"),
-        ("a\0b", "args[0] contains a NUL character"),
+        ("a\0b", "args[0] contains a NUL character, which cannot be stored"),
         ({"a\0": 1}, "A key of args[0] contains a NUL character"),
         ("\ud800", "args[0] contains a lone surrogate"),
         ({"\udfff": 1}, "A key of args[0] contains a lone surrogate"),

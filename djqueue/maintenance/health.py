@@ -165,7 +165,9 @@ def _stage(health: Health) -> Finding:
         "delayed jobs",
         False,
         f"One has been due for {span(overdue)} and was not made available.",
-        "Look at the stager of the leader: its log says what it cannot do.",
+        "Start a worker: one that leads makes it available."
+        if health.leader_seconds is None
+        else "Look at the stager of the leader: its log says what it cannot do.",
     )
 
 

@@ -25,7 +25,7 @@ class Heart(Service):
     longest_pause_seconds = BEAT_SECONDS
 
     def __init__(self, engine: WorkerEngine, *, on_dead: Callable[[UUID], None]) -> None:
-        """``on_dead`` is called when the store says that one of ours is dead for ever."""
+        """``on_dead`` is called when the store says that one of ours is dead for ever, or does not know it any more."""
         super().__init__()
         self._engine = engine
         self._on_dead = on_dead
@@ -64,6 +64,8 @@ class Heart(Service):
         blocks = self._blocks
         asked = time.monotonic()
         beats = self._engine.beat(blocks.keys(), draining=self._draining & blocks.keys())
+        # First, for whoever is told of one asks here whether it is dead or unknown.
+        self._dead = [beat.worker for beat in beats if beat.is_dead]
         alive = {beat.worker for beat in beats if not beat.is_dead}
         for worker, block in blocks.items():
             if worker in alive:
@@ -79,7 +81,6 @@ class Heart(Service):
                 is_still = before is not None and before[0] == beat.beat and not is_gap
                 seen[beat.worker] = (beat.beat, before[1] if is_still and before is not None else now)
         self._seen = seen
-        self._dead = [beat.worker for beat in beats if beat.is_dead]
         self._looked = now
         return BEAT_SECONDS
 

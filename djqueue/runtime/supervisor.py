@@ -19,10 +19,10 @@ from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineDenied, EngineUnavailable
 from djqueue.maintenance.crew import Crew
-from djqueue.maintenance.lifeline import Lost
 from djqueue.outbox import Outbox
 from djqueue.records import WorkerInfo
-from djqueue.runtime import child
+from djqueue.reminders import Reminder
+from djqueue.runtime import child, losses
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
@@ -90,6 +90,7 @@ class Supervisor:
             engine, options, silent=self._heart.silent, dead=self._heart.dead, has_cron=spec.cron, outboxes=outboxes
         )
         self._lifeline = self._crew.lifeline
+        self._reminder = Reminder()
         self._is_admitted = self._was_let_in = False
         self._declared_dead: set[UUID] = set()
 
@@ -207,6 +208,7 @@ class Supervisor:
                 if not self._admit():
                     return
                 self._register.register([self._info(one)])
+                self._reminder.forget()
                 one.is_announced = self._was_let_in = True
                 self._heart.add(one.id, one.claims)
                 if self._is_stopping:
@@ -214,8 +216,8 @@ class Supervisor:
         except EngineUnavailable as error:
             if isinstance(error, EngineDenied) and not self._was_let_in:
                 self._refuse(str(error), "Correct it and start again.")
-                return
-            telemetry.emit("djqueue.supervisor.waiting", logging.WARNING, error=str(error))
+            elif self._reminder.is_due(str(error)):
+                telemetry.emit("djqueue.supervisor.waiting", logging.WARNING, error=str(error))
             return
         if one.is_ready and not one.is_working:
             self._failed_starts = 0
@@ -301,21 +303,12 @@ class Supervisor:
             if one.is_announced:
                 self._forget(one)
         else:
-            reason = _reason(code)
-            telemetry.emit("djqueue.worker.lost", logging.ERROR, worker=one.name, reason=reason, lived_seconds=lived)
+            why = losses.reason(code)
+            telemetry.emit("djqueue.worker.lost", logging.ERROR, worker=one.name, reason=why, lived_seconds=lived)
             if one.is_announced:
-                self._lifeline.report(self._lost(one, reason))
+                self._lifeline.report(losses.loss(one, why))
         one.control.close()
         one.claims.close()
-
-    @staticmethod
-    def _lost(one: Child, reason: str) -> Lost:
-        if one.overdue:
-            # Its neighbours are innocent: they go back unspent.
-            return Lost(
-                one.id, one.overdue, "The task ran longer than its timeout, and only killing its process ended it."
-            )
-        return Lost(one.id, one.claims.begun(), f"The worker process {reason}.")
 
     def _end_overdue(self, one: Child) -> None:
         """Kill a worker that does not end a task by itself: a task that holds the interpreter stops every thread there."""
@@ -351,11 +344,12 @@ class Supervisor:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)
 
     def _on_declared_dead(self, worker: UUID) -> None:
-        """The store says that a child of ours is dead for ever; called by the heart's thread."""
+        """The store says that a child of ours is dead for ever, or knows it no more; called by the heart's thread."""
         for one in self._living():
             if one.id == worker and worker not in self._declared_dead:
                 self._declared_dead.add(worker)
-                telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name)
+                why = losses.DEAD if worker in self._heart.dead() else losses.FORGOTTEN
+                telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name, reason=why)
                 # Its claims belong to others by now: nothing it does may count any more.
                 one.process.kill()
 
@@ -391,9 +385,3 @@ class Supervisor:
     def _send(one: Child, command: bytes) -> None:
         with suppress(OSError):  # it is gone; waitpid tells
             one.control.send(command)
-
-
-def _reason(code: int) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"

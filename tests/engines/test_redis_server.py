@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from io import StringIO
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+from django.core.management import CommandError, call_command
 
 from djqueue.contrib import embedded
 from djqueue.engines.redis import RedisEngine
 from djqueue.maintenance.health import judge
 from djqueue.vitals import Inspection
+from tests import settings as test_settings
 from tests import stores
 from tests.processes import eventually, worker
 
@@ -88,6 +92,22 @@ class TestInspect:
 
         assert "djqueue.W006" in ids(replica)
         assert inspect(replica).about["role"] == "replica"
+
+    def test_whoever_asks_a_replica_is_pointed_at_the_primary(
+        self, start: Start, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        primary = urlsplit(start())
+        replica = start(replicaof=f"127.0.0.1 {primary.port}", primaryauth=str(primary.password or ""))
+        monkeypatch.setenv("REDIS_URL", replica)
+        settings.TASKS = test_settings.tasks("redis")
+        out = StringIO()
+
+        with pytest.raises(SystemExit):
+            call_command("queuehealth", stdout=out)
+        with pytest.raises(CommandError, match=r"is a replica.* point the url at the primary"):
+            call_command("queuestats")
+
+        assert re.match(r"BAD   server: .* is a replica.* point the url at the primary", out.getvalue())
 
     def test_a_server_that_is_almost_full_is_told(self, start: Start) -> None:
         url = start(appendonly=True)
@@ -179,9 +199,15 @@ class TestWorker:
 
         assert "store.seen" in running.log
 
-    def test_it_gives_up_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_gives_up_after_a_while_and_does_not_say_each_second_that_it_waits(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")
 
-        with worker(env={"DJQUEUE_STORE": "redis", "DJQUEUE_GIVE_UP_AFTER": "2"}) as running:
+        with worker(env={"DJQUEUE_STORE": "redis", "DJQUEUE_GIVE_UP_AFTER": "6"}) as running:
             eventually(lambda: running.process.poll() is not None, 30, lambda: running.log)
             assert running.wait() == 2, running.log
+
+        # At first, and after two and four seconds more.
+        assert 1 <= running.log.count("supervisor.waiting") <= 3, running.log
+        assert 1 <= running.log.count("service.failure service=heart") <= 3, running.log

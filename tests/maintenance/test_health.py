@@ -82,6 +82,12 @@ class TestJudge:
         assert (finding.name, finding.is_fatal) == (name, is_fatal)
         assert words in finding.advice
 
+    def test_without_a_leader_nobody_is_sent_to_its_log(self):
+        findings = wrong(changed(overdue_seconds=11.0, leader_seconds=None))
+
+        assert [finding.name for finding in findings] == ["leader", "delayed jobs"]
+        assert "log" not in findings[1].advice
+
     def test_a_silent_worker_is_told_and_only_fatal_while_nobody_leads(self):
         workers = [*GOOD.workers, SeenWorker("gone", [], 60.0, False), SeenWorker("dead", [], 900.0, True)]
 

@@ -12,7 +12,7 @@ _NO_DATABASE = ("DB index is out of range", "invalid DB index", "SELECT is not a
 _NO_PERMISSION = ("ACL failure in script", "user executing the script can't")
 
 
-def denied_login(error: Exception, nodes: Nodes, key: bytes) -> EngineDenied | None:
+def denied_login(error: Exception | None, nodes: Nodes, key: bytes) -> EngineDenied | None:
     """Return what to raise when a server refuses a connection; None: it is no refusal, or one that may pass."""
     text = str(error)
     if isinstance(error, NoPermissionError):

@@ -21,6 +21,7 @@ import hiredis
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.reminders import Reminder
 
 logger = logging.getLogger("djqueue.listener")
 
@@ -40,6 +41,7 @@ class RedisListener:
     def __init__(self, nodes: Nodes, prefix: str) -> None:
         self._ears = _Ears(nodes, prefix, name="djqueue:listener", answer_timeout_seconds=_ANSWER_TIMEOUT_SECONDS)
         self._connect_after = 0.0
+        self._reminder = Reminder()
         self._marked: dict[str, float] = {}
         """When each mark that stands was written."""
         self._names: set[str] = set()
@@ -117,6 +119,7 @@ class RedisListener:
                 self._ears.run("mark", _MARK_MILLISECONDS, *names)
                 now = time.monotonic()
                 self._marked.update(dict.fromkeys(names, now))
+                self._reminder.forget()
                 return True
             except (EngineUnavailable, EngineRefused) as error:
                 self._lose(error, was_connected=was_connected)
@@ -149,7 +152,8 @@ class RedisListener:
                 self._woken.add(name)
 
     def _lose(self, error: Exception, *, was_connected: bool) -> None:
-        logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
+        if was_connected or self._reminder.is_due(str(error)):
+            logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
         # Nobody has told us of anything since.
         self._woken.update(self._marked)
         self._marked.clear()

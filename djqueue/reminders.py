@@ -1,0 +1,30 @@
+"""Log what stays wrong at once, and again after pauses that grow: a log of one line per second hides what else happens."""
+
+from __future__ import annotations
+
+import time
+
+_FIRST_PAUSE_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
+
+class Reminder:
+    def __init__(self) -> None:
+        self._what = ""
+        self._due = self._pause = 0.0
+
+    def is_due(self, what: str) -> bool:
+        """Say whether to tell of it now: it is new, or was not told for a while."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._pause = what, _FIRST_PAUSE_SECONDS
+        elif now < self._due:
+            return False
+        else:
+            self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
+        self._due = now + self._pause
+        return True
+
+    def forget(self) -> None:
+        """Tell of the next one at once: it is over."""
+        self._what = ""
