@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -582,6 +583,39 @@ class TestListener:
             engine.insert([NewJob("t", queue="mine")])
 
             assert mine.wait(LONG) == {"mine"}
+
+    def test_a_message_that_came_behind_an_answer_is_heard(self, engine):
+        """At 1,000 jobs a second they often arrive together, and the worker polled from then on."""
+        with engine.open_listener() as listener:
+            listener.mark(["default"])
+            ears = listener._ears
+            ears._send(client.packed(b"PING"), is_script=False)
+            engine.insert([NewJob("t")])
+            while b"default" not in ears.socket.recv(65536, socket.MSG_PEEK):
+                pass
+
+            assert ears._receive() == b"PONG"
+
+            assert listener.wait(LONG) == {"default"}
+
+    def test_a_message_that_was_left_unread_for_a_while_is_heard(self, engine):
+        with engine.open_listener() as listener:
+            listener.mark(["default"])
+            engine.insert([NewJob("t")])
+            listener._ears._used -= 60
+
+            listener.mark(["default", "other"])
+
+            assert listener.wait(LONG) == {"default"}
+
+    def test_a_connection_that_a_mark_replaced_ends_the_sleep_for_what_was_marked_before(self, engine):
+        with engine.open_listener() as listener:
+            listener.mark(["default"])
+            listener._ears.socket.shutdown(socket.SHUT_RDWR)
+
+            listener.mark(["other"])
+
+            assert listener.wait(LONG) == {"default"}
 
     def test_a_lost_connection_ends_the_sleep_and_the_next_mark_has_another(self, engine, admin):
         with engine.open_listener() as listener:

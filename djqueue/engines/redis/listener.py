@@ -115,9 +115,13 @@ class RedisListener:
             was_connected = self._ears.socket is not None
             if not was_connected and time.monotonic() < self._connect_after:
                 return False
+            connections = self._ears.connections
             try:
                 self._ears.run("mark", _MARK_MILLISECONDS, *names)
                 now = time.monotonic()
+                if self._ears.connections != connections:  # nobody has told us of what was called before this one
+                    self._woken.update(self._marked)
+                    self._marked.clear()
                 self._marked.update(dict.fromkeys(names, now))
                 self._reminder.forget()
                 return True
@@ -145,6 +149,7 @@ class RedisListener:
         return is_interrupted
 
     def _take(self) -> None:
+        self._ears.overhear()
         while self._ears.heard:
             name = self._ears.heard.pop()
             self._marked.pop(name, None)  # whoever called it has removed the mark
@@ -177,11 +182,17 @@ class _Ears(Client):
     def __init__(self, nodes: Nodes, prefix: str, **options: Any) -> None:
         super().__init__(nodes, prefix, **options)
         self.heard: list[str] = []
+        self.connections = 0
+        """How many there were: a message that was sent between two of them is lost."""
 
     def hear(self) -> None:
         """Take in what has arrived."""
         self._feed()
-        while (answer := self._answers.gets()) is not False:
+        self.overhear()
+
+    def overhear(self) -> None:
+        """Take in what arrived along with the last answer, behind it: the socket has nothing more to tell of that."""
+        while self._answers is not None and (answer := self._answers.gets()) is not False:
             self._note(answer)
 
     def _receive(self) -> Any:
@@ -195,6 +206,10 @@ class _Ears(Client):
         if isinstance(answer, hiredis.ReplyError):
             self.close()
             self._checked(answer)
+        self.connections += 1
+
+    def _has_ended(self) -> bool:
+        return False  # what can be read here is a message
 
     def _note(self, answer: Any) -> None:
         if isinstance(answer, list) and answer[0] == b"message":
