@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import zlib
 from base64 import b64encode
@@ -133,7 +134,7 @@ class TestEnqueue:
         assert [packed.get_result(id).args[1] for id in result.ids] == [0, 1, 2]
 
     def test_jobs_of_a_file_are_compressed_too(self) -> None:
-        bulk.bulk_insert(packed, iter([json.dumps([LARGE]), "[1]"]))  # type: ignore[arg-type]  # lines are lines
+        bulk.bulk_insert(packed, io.StringIO(json.dumps([LARGE]) + "\n[1]\n"))
 
         assert [is_compressed(job) for job in Job.objects.order_by("pk")] == [True, False]
 
