@@ -27,7 +27,7 @@ from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import Ack, ClaimedJob
-from djqueue.runtime import django_connections
+from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
@@ -162,7 +162,12 @@ class Executor:
                 args, kwargs = self._arguments(run)
                 if self._observers.want_start:
                     self._observers.started(run.execution)
-                value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+                try:
+                    value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+                except BaseException as error:
+                    process.end_copy(error)  # before the transaction ends: it is the worker's
+                    raise
+                process.end_copy(None)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
                 if not self._engine.ack_here(for_job(ack, job)):
@@ -204,7 +209,9 @@ class Executor:
         with self._loop_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._run_loop, args=(self._loop,), name="djqueue-loop", daemon=True).start()
+                threading.Thread(
+                    target=self._run_loop, args=(self._loop,), name=process.LOOP_THREAD, daemon=True
+                ).start()
         self._loop.call_soon_threadsafe(self._start_tasks, lane, executions)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -234,6 +241,7 @@ class Executor:
         self._loop.call_soon(self._start_tasks, lane, ())
 
     def _start_task(self, lane: Lane, execution: Execution) -> None:
+        process.end_copy(None)
         try:
             run = self._begin(execution)
         except BaseException:
@@ -318,11 +326,13 @@ class Executor:
         return args, kwargs
 
     def _succeed(self, run: Run, result: str | None) -> None:
+        process.end_copy(None)
         job = run.execution.job
         ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
         self._finish(run, ack, None)
 
     def _fail(self, run: Run, error: BaseException) -> None:
+        process.end_copy(error)
         self._finish(run, *self.failure(run, error))
 
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
