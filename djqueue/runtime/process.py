@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 
 from django.db import connections
 
-LOOP_THREAD = "djqueue-loop"
-"""Name of the thread that runs the event loop of the jobs."""
+from djqueue.runtime.event_loop import EventLoop
+
 EXIT_HOOKS_SECONDS = 5.0
 """How long ``atexit`` hooks and non-daemon threads may take at the end of a worker."""
 _FLUSH_SECONDS = 5
@@ -110,7 +110,7 @@ def _become_copy() -> None:
 
 
 def _loop_of_jobs() -> Any:
-    if threading.current_thread().name != LOOP_THREAD:
+    if threading.current_thread().name != f"djqueue-{EventLoop.name}":
         return None
     with suppress(RuntimeError):
         return asyncio.get_running_loop()

@@ -219,7 +219,7 @@ class Worker:
 
     def _check_parts(self) -> None:
         """A part that died silently must not leave a worker that looks healthy."""
-        parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper)
+        parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper, self._executor.event_loop)
         for part in parts:
             if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)

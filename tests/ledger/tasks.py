@@ -371,3 +371,6 @@ async def swallow_cancellation() -> str:
     except asyncio.CancelledError:
         await asyncio.sleep(0.2)
     return "went on"
+
+
+from tests.ledger import hostile  # noqa: E402, F401  its tasks are found with ours
