@@ -14,6 +14,7 @@
     ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
     ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
+    │   ├── EngineBusy          another transaction holds a lock that is needed; maintenance does not wait for it
     │   ├── EngineDenied        it answered that it does not let us in: the settings have to be corrected
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
@@ -89,6 +90,10 @@ class UnknownCron(DjqueueError, LookupError):
 
 class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
+
+
+class EngineBusy(EngineUnavailable):
+    """Another transaction holds a lock that is needed. Maintenance does not wait for it and tries again later."""
 
 
 class EngineDenied(EngineUnavailable):
