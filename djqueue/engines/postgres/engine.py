@@ -82,7 +82,8 @@ class PostgresEngine(Steering):
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
-            seconds_until_due(new, job, is_rescheduled=rule.reschedule) for new, job in zip(jobs, inserted, strict=True)
+            seconds_until_due(new, job, is_rescheduled=rule.reschedule or rule.replace)
+            for new, job in zip(jobs, inserted, strict=True)
         )
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)

@@ -47,6 +47,7 @@ logger = logging.getLogger("djqueue.engine")
 _OLDEST_SERVER = 15_00_00
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
+_RELEASE_MILLISECONDS = 10
 _TAKEN_SECONDS = 1.0
 _id = operator.itemgetter(0)
 _claimed = partial(tuple.__new__, ClaimedJob)
@@ -400,7 +401,7 @@ class PostgresWorkerEngine(Session):
         return self._release_in_parts(keys[:middle], now) | self._release_in_parts(keys[middle:], now)
 
     def _released(self, keys: Sequence[str], now: datetime | None) -> set[str]:
-        rows = self._run("release", {"keys": keys, "now": now})
+        rows = self._run("release", {"keys": keys, "milliseconds": _RELEASE_MILLISECONDS, "now": now})
         return {queue if state == "available" else STAGE for _, queue, state in rows}
 
 
