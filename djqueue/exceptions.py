@@ -90,6 +90,9 @@ class UnknownCron(DjqueueError, LookupError):
 class EngineUnavailable(DjqueueError):
     """The database or server did not answer. Nothing is known to be wrong with the job; try again later."""
 
+    is_undone = False
+    """Whether it is certain that nothing was done, because no connection could be made."""
+
 
 class EngineDenied(EngineUnavailable):
     """The server does not let us in, or do what we have to: the message says whether url, password or permissions are wrong."""

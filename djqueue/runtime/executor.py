@@ -27,9 +27,10 @@ from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import Ack, ClaimedJob
-from djqueue.runtime import django_connections
+from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
+from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import for_job, outcome_of
@@ -78,8 +79,7 @@ class Executor:
         self._claims = claims
         self._observers = observers
         self._max_result_bytes = max_result_bytes
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_lock = threading.Lock()
+        self.event_loop = EventLoop()
         self._due: deque[tuple[Lane, Execution]] = deque()
         """Async jobs that have a slot and are about to start. Like what follows, it belongs to the loop's thread."""
         self._is_starting = False
@@ -162,7 +162,12 @@ class Executor:
                 args, kwargs = self._arguments(run)
                 if self._observers.want_start:
                     self._observers.started(run.execution)
-                value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+                try:
+                    value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
+                except BaseException as error:
+                    process.end_copy(error)  # before the transaction ends: it is the worker's
+                    raise
+                process.end_copy(None)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
                 if not self._engine.ack_here(for_job(ack, job)):
@@ -201,20 +206,7 @@ class Executor:
 
     def start_async(self, lane: Lane, executions: list[Execution]) -> None:
         """Start jobs on the event loop, from any thread."""
-        with self._loop_lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._run_loop, args=(self._loop,), name="djqueue-loop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._start_tasks, lane, executions)
-
-    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-            django_connections.close_all()
+        self.event_loop.call(self._start_tasks, lane, executions)
 
     def _start_tasks(self, lane: Lane, executions: Iterable[Execution]) -> None:
         """Start jobs, and those that may start because one of them is over already; on the event loop."""
@@ -229,11 +221,11 @@ class Executor:
                 self._start_task(*self._due.popleft())
         finally:
             self._is_starting = False
-        # Many that never wait: others want to go on too.
-        assert self._loop is not None
-        self._loop.call_soon(self._start_tasks, lane, ())
+            if self._due:  # many that never wait: others want to go on too
+                asyncio.get_running_loop().call_soon(self._start_tasks, lane, ())
 
     def _start_task(self, lane: Lane, execution: Execution) -> None:
+        process.end_copy(None)
         try:
             run = self._begin(execution)
         except BaseException:
@@ -243,7 +235,7 @@ class Executor:
             self._due.extend([(lane, following) for following in lane.finish_async(0.0)])
         else:
             # A context of its own: it is most often started from within the task of another job.
-            _task(self._execute_async(lane, run), loop=self._loop, context=Context())
+            _task(self._execute_async(lane, run), loop=asyncio.get_running_loop(), context=Context())
 
     async def _execute_async(self, lane: Lane, run: Run) -> None:
         execution = run.execution
@@ -318,11 +310,13 @@ class Executor:
         return args, kwargs
 
     def _succeed(self, run: Run, result: str | None) -> None:
+        process.end_copy(None)
         job = run.execution.job
         ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
         self._finish(run, ack, None)
 
     def _fail(self, run: Run, error: BaseException) -> None:
+        process.end_copy(error)
         self._finish(run, *self.failure(run, error))
 
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
@@ -358,8 +352,6 @@ class Executor:
         self.running.pop(place, None)
 
     def close(self) -> None:
-        """End the event loop; jobs on it that still run are cancelled."""
+        """End the timekeeper and the event loop, with whatever still runs on it."""
         self.timekeeper.stop()
-        loop = self._loop
-        if loop is not None and loop.is_running():
-            loop.call_soon_threadsafe(loop.stop)
+        self.event_loop.stop()
