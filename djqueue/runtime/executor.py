@@ -104,7 +104,7 @@ class Executor:
                     # Not the task's: a log handler or a database router of the project. The slot must not go with it.
                     logger.exception("What surrounds job %d failed.", execution.job.id)
                     seconds = 0.0
-                execution = lane.next_for_thread(seconds, self._release_connections)
+                execution = lane.next_for_thread(execution.place, seconds, self._release_connections)
         finally:
             django_connections.close_all()
 
@@ -232,7 +232,7 @@ class Executor:
             logger.exception("What surrounds job %d failed.", execution.job.id)
             run = None
         if run is None:
-            self._due.extend([(lane, following) for following in lane.finish_async(0.0)])
+            self._due.extend([(lane, following) for following in lane.finish_async(execution.place, 0.0)])
         else:
             # A context of its own: it is most often started from within the task of another job.
             _task(self._execute_async(lane, run), loop=asyncio.get_running_loop(), context=Context())
@@ -271,7 +271,7 @@ class Executor:
         except BaseException:
             logger.exception("What surrounds job %d failed.", execution.job.id)
         finally:
-            self._start_tasks(lane, lane.finish_async(time.monotonic() - run.started))
+            self._start_tasks(lane, lane.finish_async(execution.place, time.monotonic() - run.started))
 
     # Both
 

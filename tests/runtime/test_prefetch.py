@@ -77,3 +77,23 @@ def test_no_more_is_claimed_than_slots_and_fifty_milliseconds_of_work() -> None:
         assert running.wait() == 0, running.log
     assert FinishedJob.objects.count() == 150
     assert slots <= max(claimed) <= most
+
+
+def test_t47_a_worker_full_of_long_jobs_leaves_the_next_ones_to_an_idle_one() -> None:
+    with worker("--concurrency", "10") as full:
+        warm_up(full)
+        tasks.nap.enqueue_many((("long", LONG), {}) for _ in range(10))
+        eventually(lambda: Entry.objects.filter(label="long").count() == 10, 30, lambda: full.log)
+        # What it had fetched ahead, knowing its jobs as short ones, has gone back by now.
+        with worker("--concurrency", "10") as idle:
+            eventually(lambda: len(idle.child_pids()) == 2, 30, lambda: idle.log)
+
+            for number in range(30):
+                tasks.record.enqueue(f"short {number}")
+                label = f"short {number}"
+                eventually(lambda label=label: Entry.objects.filter(label=label).exists(), 30, lambda: full.log)  # type: ignore[misc]
+            eventually(lambda: Job.objects.count() == 10, 30, lambda: idle.log)
+
+        # Whoever fetches without room hands back, and each claim counts.
+        claims = FinishedJob.objects.filter(task=tasks.record.module_path).values_list("claim", flat=True)
+        assert list(claims) == [1] * 30
