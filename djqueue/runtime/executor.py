@@ -326,7 +326,7 @@ class Executor:
         outcome = outcome_of(error, job, run.execution.task)
         entry = failure = None
         if outcome.is_error:
-            failure = Failure(error, format_error(error))
+            failure = Failure(error, "" if run.was_cancelled_where_it_waited(error) else format_error(error))
             entry = encode_error(error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback)
         ended = time.monotonic()
         ack = Ack(job.id, job.claim, outcome.state, run.started, ended, None, entry, outcome.delay, outcome.is_spent)

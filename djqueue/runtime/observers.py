@@ -13,7 +13,7 @@ from uuid import UUID
 
 from djqueue import compat, telemetry
 from djqueue.cancellation import Cancelled
-from djqueue.exceptions import Steering
+from djqueue.exceptions import Cancel, Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.lanes import Execution
@@ -70,7 +70,9 @@ class Observers:
             finish(result, ack.state, at=datetime.now(UTC), value=value, error=error, traceback=traceback)
             compat.task_finished.send_robust(self._sender, task_result=result)
         self._results.pop(execution.place, None)
-        if ack.state in _FAILED:
+        if isinstance(error, Cancel):
+            level = logging.INFO  # somebody wanted it, or the task itself
+        elif ack.state in _FAILED:
             level = logging.ERROR
         elif error is not None:
             level = logging.WARNING

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -133,6 +134,15 @@ class TestKeptDirectory:
 
         with embedded.postgres(directory) as server:
             assert query(server.url, "SELECT number FROM kept") == [(1,)]
+
+    def test_t41_it_starts_again_on_its_port_unless_another_listens_there(self, directory: Path) -> None:
+        with embedded.postgres(directory, settings=FAST) as server:
+            port = server.port
+            assert port is not None
+        with embedded.postgres(directory, settings=FAST) as server:
+            assert server.port == port
+        with socket.create_server(("127.0.0.1", port)), embedded.postgres(directory, settings=FAST) as server:
+            assert server.port != port
 
     def test_a_stale_pid_file_naming_a_living_process_does_not_stop_it(self, directory: Path) -> None:
         with embedded.postgres(directory, settings=FAST) as server:
