@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import django
 from django.dispatch import Signal
 
+from djqueue import extras
+
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import default_task_backend, task_backends
     from django.tasks import signals as _signals
@@ -50,7 +52,7 @@ else:
     except ImportError as error:
         raise ImportError(
             f"djqueue on Django {django.get_version()} needs the package django-tasks, "
-            "which Django 6 has built in. Install it with: pip install 'django-djqueue[django52]'"
+            f"which Django 6 has built in. Install it with: {extras.install('django52')}"
         ) from error
     from django_tasks import default_task_backend, task_backends
     from django_tasks import signals as _signals

@@ -128,6 +128,16 @@ def encode_error(
     )
 
 
+def is_storable(text: str) -> bool:
+    """Say whether a store can hold a text as it is: no NUL, no half of a surrogate pair."""
+    if "\0" in text:
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
     """Replace what cannot be stored, and leave out the middle of what is too long. Never fails."""
     text = text_of(text)
