@@ -95,10 +95,14 @@ class Session:
             except psycopg.Error as error:
                 # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
                 # has hung up, the next statement needs another connection.
-                if isinstance(error, _UNAVAILABLE) or self._connection is None or self._connection.closed:
+                connection = self._connection
+                if isinstance(error, _UNAVAILABLE) or connection is None or connection.closed:
+                    absence = EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}")
+                    # Never asked, or answered with an error: a statement that fails is rolled back.
+                    absence.is_undone = connection is None or (error.sqlstate is not None and not connection.closed)
                     self.close()
-                    raise EngineUnavailable(
-                        f"The database {self._alias!r} did not answer: {str(error).strip()}"
-                    ) from error
+                    raise absence from error
                 raise
-        raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+        absence = EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}")
+        absence.is_undone = True
+        raise absence from lost

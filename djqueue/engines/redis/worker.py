@@ -101,8 +101,6 @@ class RedisWorkerEngine(Pruning):
         for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
         for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
         accepted = {ack.id for ack in taken}
-        for packed in for_record:
-            self._client.run("record", clock(now), packed)
         for part, packed in for_plain:
             refused, others = self._client.run("ack_plain", clock(now), packed)
             accepted.update(_accepted(part, {*refused, *others}))
@@ -111,6 +109,9 @@ class RedisWorkerEngine(Pruning):
                 for_rest.append((more, pack(_columns(more))))
         for part, packed in for_rest:
             accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
+        # All or none, and after the others: whoever asks may not put a job back twice, and has to know of a failure what it means.
+        if for_record:
+            self._client.run_all("record", [(clock(now), packed) for packed in for_record])
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:

@@ -17,6 +17,7 @@ from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import backend_of
+from djqueue.management.notices import notice
 
 
 class Command(BaseCommand):
@@ -80,7 +81,7 @@ class Command(BaseCommand):
         if not 1 <= options["count"] <= 1000:
             raise CommandError("--count takes a number from 1 to 1000.")
         if entry.state != "active":
-            self.stderr.write(f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
+            notice(self, f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
         for at in crontab.next_times(entry, options["count"]):
             self.stdout.write(_time(at, entry))
 
