@@ -16,6 +16,7 @@ from djqueue.contrib import embedded
 from djqueue.contrib.embedded import postgres_server, process
 from djqueue.contrib.embedded import server as servers
 from tests.contrib.owners import python_for, start_owner
+from tests.processes import open_to_others
 
 FAST = {"fsync": False}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users' rights")
@@ -222,8 +223,7 @@ class TestUsers:
         python = python_for(nobody)
         if python is None:
             pytest.skip("a plain user can run no Python here")
-        for path in (tmp_path, *tmp_path.parents[:2]):
-            path.chmod(0o755)
+        open_to_others(tmp_path)
         mine = tmp_path / "mine"
         mine.mkdir()
         os.chown(mine, nobody, nobody)
