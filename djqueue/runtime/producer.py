@@ -18,7 +18,8 @@ from uuid import UUID
 from djqueue import registry, telemetry
 from djqueue.encoding import storable
 from djqueue.engines.protocol import Listener, WorkerEngine, put_back
-from djqueue.exceptions import EngineUnavailable, UnknownTask
+from djqueue.exceptions import EngineUnavailable
+from djqueue.hooks import text_of
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -220,14 +221,13 @@ class Producer(Service):
             place = self._claims.hold(job.id, job.claim)
             try:
                 task = registry.find(job.task)
-            except UnknownTask as error:
-                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=str(error))
+                executions.append(Execution(job, task, task.is_async, place, now))
+            except BaseException as error:  # UnknownTask as a rule; the others of this fetch must not be lost with it
+                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=text_of(error))
                 # Back with a visible reason and its attempt, until a worker knows it; others wait behind nothing.
                 note = json.dumps({"parked": storable(error, 500)})
                 ack = Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
                 self._acker.put(for_job(ack, job), place)
-            else:
-                executions.append(Execution(job, task, task.is_async, place, now))
         if self._remaining is not None:
             self._remaining -= len(jobs)
         if executions:
