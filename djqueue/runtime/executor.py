@@ -249,7 +249,7 @@ class Executor:
         except BaseException as error:
             self._conclude_broken(run.execution, error)
         finally:
-            self._start_tasks(lane, lane.finish_async(execution.place, time.monotonic() - run.started))
+            self._start_tasks(lane, lane.finish_async(run.execution.place, time.monotonic() - run.started))
 
     async def _call_async(self, run: Run) -> Callable[[], None] | None:
         job, task = run.execution.job, run.execution.task
