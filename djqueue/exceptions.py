@@ -131,12 +131,26 @@ class Steering(Exception):
     """Base of what a task raises to decide about its own job."""
 
 
+_LONGEST = timedelta(days=365)
+"""As for a ``backoff``: no wait is longer."""
+
+
 def _as_timedelta(delay: timedelta | float) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    """Cap a delay as ``backoff`` does. What is no delay is kept: it is logged, and the default used, when it is read.
+
+    These exceptions are often made while another one is handled; one that fails here would take its place.
+    """
+    try:
+        wait = delay if isinstance(delay, timedelta) else timedelta(seconds=min(max(delay, -31_536_000), 31_536_000))
+        return min(max(wait, -_LONGEST), _LONGEST)
+    except (TypeError, ValueError):
+        return delay  # type: ignore[return-value]
 
 
 class Retry(Steering):
     """Fail this attempt and run the job again after ``delay`` (a timedelta or seconds; None: the task's backoff)."""
+
+    delay: timedelta | None = None  # for a subclass whose __init__ does not call this one
 
     def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
         super().__init__(reason or "The task asked for a retry.")

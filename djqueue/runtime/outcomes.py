@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from typing import NamedTuple
+from uuid import UUID
 
+from djqueue import hooks
 from djqueue.backoff import delay_seconds
-from djqueue.encoding import storable
+from djqueue.encoding import encode_error, storable
 from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
 from djqueue.records import Ack, ClaimedJob, TakenJob
 from djqueue.states import JobState
@@ -30,13 +32,35 @@ class Outcome(NamedTuple):
     is_spent: bool = True
     is_error: bool = True
     """Whether the exception is recorded with the job."""
+    problem: BaseException | None = None
+    """What the project's rules raised when they were asked; the default rules decided."""
 
 
 def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
-    """Decide by the exception's type, the attempts that are left and the task's backoff."""
-    outcome = _outcome_of(error, job, task)
+    """Decide by the exception's type, the attempts that are left and the task's backoff. Never fails."""
+    try:
+        outcome = _outcome_of(error, job, task)
+    except BaseException as problem:  # an exception without its delay, a class in retry_on that cannot be asked
+        hooks.report(problem, "The rules of %s failed for an exception of job %s.", job.task, job.id)
+        outcome = _by_default(job, problem)
     # A job that may run once has run.
-    return Outcome(JobState.DISCARDED) if job.is_taken and not outcome.state.is_final else outcome
+    return (
+        Outcome(JobState.DISCARDED, problem=outcome.problem) if job.is_taken and not outcome.state.is_final else outcome
+    )
+
+
+def _by_default(job: ClaimedJob, problem: BaseException) -> Outcome:
+    if job.attempt >= job.max_attempts:
+        return Outcome(JobState.DISCARDED, problem=problem)
+    return Outcome(JobState.RETRYABLE, delay_seconds(None, job.attempt), problem=problem)
+
+
+def broken(job: ClaimedJob, worker: UUID, problem: BaseException, *, started: float | None) -> Ack:
+    """Return the outcome of an attempt that something around the task itself broke, before or after its function. Never fails."""
+    entry = encode_error(problem, attempt=job.attempt, worker=worker)
+    outcome = _by_default(job, problem)
+    ack = Ack(job.id, job.claim, outcome.state, started, time.monotonic(), None, entry, outcome.delay)
+    return for_job(ack, job)
 
 
 def for_job(ack: Ack, job: ClaimedJob) -> Ack:

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from djqueue import registry, telemetry
 from djqueue.engines.protocol import Listener, WorkerEngine, put_back
-from djqueue.exceptions import EngineUnavailable, UnknownTask
+from djqueue.exceptions import EngineUnavailable
+from djqueue.hooks import text_of
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -216,11 +217,10 @@ class Producer(Service):
             place = self._claims.hold(job.id, job.claim)
             try:
                 task = registry.find(job.task)
-            except UnknownTask as error:
-                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=str(error))
-                self._acker.put(for_job(parked(job, error), job), place)
-            else:
                 executions.append(Execution(job, task, task.is_async, place, now))
+            except BaseException as error:  # UnknownTask as a rule; the others of this fetch must not be lost with it
+                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=text_of(error))
+                self._acker.put(for_job(parked(job, error), job), place)
         if self._remaining is not None:
             self._remaining -= len(jobs)
         if executions:

@@ -18,7 +18,7 @@ LONG = 60.0
 
 
 def warm_up(running: WorkerProcess) -> None:
-    """Let both workers run so many short jobs that each would fetch hundreds ahead."""
+    """Let the workers run so many short jobs that each would fetch hundreds ahead."""
     for _ in range(2):
         done = FinishedJob.objects.count()
         tasks.noop.enqueue_many(((), {}) for _ in range(1000))
@@ -44,8 +44,9 @@ def test_one_long_job_holds_no_short_ones_hostage() -> None:
         assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
 
 
-def test_short_and_long_jobs_keep_both_workers_busy() -> None:
-    with worker("--processes", "2", "--concurrency", "1") as running:
+def test_long_jobs_among_short_ones_begin_on_workers_of_their_own() -> None:
+    # A third process for the short jobs: with two, both could be busy with the long ones before the last short one has begun.
+    with worker("--processes", "3", "--concurrency", "1") as running:
         warm_up(running)
 
         for _ in range(2):

@@ -9,6 +9,7 @@
 -- time to wait, is available at once: no stager has to come by.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
 -- that never ends before its worker does would start for ever. The last attempt is never taken this way.
+-- Why the ids are asked for twice: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -37,5 +38,7 @@ SET
         ELSE job.meta
     END
 FROM outcome AS o
-WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NULL
+WHERE
+    job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+    AND job.cancel_request IS NULL
 RETURNING job.id, job.queue, job.state
