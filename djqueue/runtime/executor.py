@@ -25,7 +25,7 @@ from djqueue import carriers, hooks, telemetry
 from djqueue.compression import decode_arguments
 from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineUnavailable, UnreadableJob
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
@@ -33,7 +33,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import broken, for_job, outcome_of
+from djqueue.runtime.outcomes import broken, for_job, outcome_of, parked
 from djqueue.runtime.runs import Failure, Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
@@ -305,7 +305,10 @@ class Executor:
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
-        args, kwargs = decode_arguments(job.args, job.kwargs)
+        try:
+            args, kwargs = decode_arguments(job.args, job.kwargs)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UnreadableJob(str(error)) from error
         if task.takes_context:
             args.insert(0, self._observers.context(run))
         return args, kwargs
@@ -355,6 +358,9 @@ class Executor:
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
         """Return the ack of a run that raised, and what is told of it; None for what was meant, a snooze."""
         job = run.execution.job
+        if isinstance(error, UnreadableJob):
+            telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))
+            return parked(job, error), None
         try:
             error = run.judge(error)
         except BaseException as problem:  # an exception that cannot even be asked for its class
