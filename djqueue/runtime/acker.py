@@ -4,23 +4,36 @@ One thread takes whatever has piled up and writes it in one statement. That is a
 single outcome is written at once; under load the interpreter hands this thread the GIL every few milliseconds, and
 while a batch is on its way the next one piles up. What cannot be written is kept and tried again, for as long as the
 worker lives: an outcome is never dropped because the store was away.
+
+A batch is bounded in number and in size. Whatever goes wrong with one, the next has half as many, down to one: a server that
+hangs up at a message, or runs out of memory or time with it, looks like one that is away. An outcome that fails alone goes
+behind the others.
+
+One thing is not tried twice: to put a job back that was taken out of the store to run at most once. When the answer is lost,
+it may be there, or with another worker already, and would run twice.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import accumulate
 from queue import Empty, SimpleQueue
 
 from djqueue import telemetry
 from djqueue.engines.protocol import WorkerEngine
-from djqueue.exceptions import EngineRefused
+from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import Ack
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
 from djqueue.states import JobState
 
 BATCH_LIMIT = 1000
+BATCH_CHARACTERS = 16_000_000
+"""Of a batch of more than one outcome. PostgreSQL hangs up at a message of a gigabyte."""
+LARGE_CHARACTERS = 1_000_000
+LONELY_FAILURES = 5
+"""So often a large outcome is tried alone, while the store takes others. Then the job fails with a small one."""
 _UNSTORABLE = (
     '{"exception": "djqueue.exceptions.EngineRefused", "message": "The outcome could not be stored; the log of the'
     ' worker says why.", "traceback": ""}'
@@ -41,6 +54,9 @@ class Acker(Service):
         self._on_flushed = on_flushed
         self._queue: SimpleQueue[tuple[Ack, int] | None] = SimpleQueue()
         self._batch: list[tuple[Ack, int]] = []
+        self._limit = BATCH_LIMIT
+        self._lonely: dict[int, tuple[int, int]] = {}
+        """By place: how often a large outcome failed alone, and how many outcomes had been written when it first did."""
         self._when_accepted: dict[int, Callable[[], None]] = {}
         """By place: who wants to know that an outcome is stored."""
         self.stale = 0
@@ -85,45 +101,101 @@ class Acker(Service):
         self._engine.close()
 
     def _flush(self) -> None:
-        limit = BATCH_LIMIT
-        while self._batch:
-            part = self._batch[:limit]
+        while part := self._next_part():
             try:
                 accepted = self._engine.ack([ack for ack, _ in part])
             except EngineRefused as error:
                 if len(part) > 1:
-                    # One of them is bad. Alone, each of the others is stored.
-                    limit = 1
+                    # One of them is bad. Among fewer, each of the others is stored.
+                    self._limit = len(part) // 2
                     continue
-                accepted = self._discard(part[0][0], error)
+                accepted = self._discard(part[0], error)
+            except Exception as error:
+                if not (isinstance(error, EngineUnavailable) and error.is_undone):
+                    self._drop_put_back(part, error)
+                self._limit = max(1, len(part) // 2)
+                if len(part) > 1 or not self._is_hopeless(part[0]):
+                    raise
+                accepted = self._discard(part[0], error)
+            else:
+                self._limit = min(BATCH_LIMIT, 2 * self._limit)
             # Only now: what is not known to be stored is written again after a failure.
-            del self._batch[: len(part)]
+            self._remove(part)
             self._settle(part, accepted)
 
-    def _discard(self, ack: Ack, error: EngineRefused) -> set[int]:
+    def _next_part(self) -> list[tuple[Ack, int]]:
+        part = self._batch[: self._limit]
+        if any(ack.taken is not None for ack, _ in part):
+            # Apart from the others: what is known of their failure is known of all of them.
+            part = [item for item in part if item[0].taken is not None]
+        if len(part) > 1 and sum([_characters(ack) for ack, _ in part]) > BATCH_CHARACTERS:
+            sizes = accumulate(_characters(ack) for ack, _ in part)
+            part = part[: max(1, sum(size <= BATCH_CHARACTERS for size in sizes))]
+        return part
+
+    def _remove(self, part: list[tuple[Ack, int]]) -> None:
+        if self._batch[: len(part)] == part:
+            del self._batch[: len(part)]
+        else:
+            places = {place for _, place in part}
+            self._batch = [item for item in self._batch if item[1] not in places]
+
+    def _drop_put_back(self, part: list[tuple[Ack, int]], error: Exception) -> None:
+        dropped = [item for item in part if item[0].taken is not None and not item[0].state.is_final]
+        if dropped:
+            ids = [ack.id for ack, _ in dropped]
+            telemetry.emit("djqueue.ack.dropped", logging.WARNING, jobs=ids, error=str(error))
+            self._remove(dropped)
+            for _, place in dropped:
+                self._claims.release(place)
+
+    def _is_hopeless(self, item: tuple[Ack, int]) -> bool:
+        """Let an outcome that failed alone wait behind the others; return whether it is at fault, and not the store."""
+        if item not in self._batch:
+            return False
+        self._remove([item])
+        self._batch.append(item)
+        ack, place = item
+        if _characters(ack) < LARGE_CHARACTERS:
+            return False
+        failures, written = self._lonely.get(place, (0, self.accepted))
+        self._lonely[place] = (failures + 1, written)
+        return failures + 1 >= LONELY_FAILURES and self.accepted > written
+
+    def _discard(self, item: tuple[Ack, int], error: Exception) -> set[int]:
+        ack, place = item
         telemetry.emit("djqueue.ack.refused", logging.ERROR, job=ack.id, error=str(error))
-        return self._engine.ack(
-            [
-                Ack(
-                    ack.id,
-                    ack.claim,
-                    JobState.DISCARDED,
-                    ack.started,
-                    ack.finished,
-                    None,
-                    _UNSTORABLE,
-                    taken=ack.taken,
-                )
-            ]
-        )
+        state, started, finished = JobState.DISCARDED, ack.started, ack.finished
+        try:
+            return self._engine.ack(
+                [Ack(ack.id, ack.claim, state, started, finished, None, _UNSTORABLE, taken=ack.taken)]
+            )
+        except EngineRefused:
+            # Not the outcome is bad, but what the store has of the job. It must not keep the others.
+            self._remove([item])
+            if ack.taken is None:
+                self._batch.append(item)
+            else:
+                self._claims.release(place)
+            raise
 
     def _settle(self, part: list[tuple[Ack, int]], accepted: set[int]) -> None:
         self.accepted += len(accepted)
         for ack, place in part:
             when_accepted = self._when_accepted.pop(place, None) if self._when_accepted else None
+            if self._lonely:
+                self._lonely.pop(place, None)
             self._claims.release(place)
             if ack.id not in accepted:
                 self.stale += 1
                 telemetry.emit("djqueue.ack.stale", logging.WARNING, job=ack.id, claim=ack.claim, state=ack.state.value)
             elif when_accepted is not None:
                 when_accepted()
+
+
+def _characters(ack: Ack) -> int:
+    """Return about how much an outcome makes of a message."""
+    count = len(ack.result or "") + len(ack.error or "")
+    if (job := ack.taken) is not None:
+        count += len(job.args) + len(job.kwargs) + len(job.errors) + len(job.meta)
+    return count

@@ -15,6 +15,8 @@ import sys
 from typing import Any
 from uuid import UUID
 
+from djqueue.runtime import process
+
 BOOT = (
     "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path'];"
     " from djqueue.runtime.child import main; main(c)"
@@ -31,11 +33,8 @@ def command(config: dict[str, Any], title: str) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    # Ctrl-C reaches the whole process group; the supervisor tells us what it means. A handler rather than SIG_IGN,
-    # which programs that a task starts would inherit.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    stop_requests: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: stop_requests.append(number))
+    # Nothing is begun before the worker is ready: until then SIGTERM ends it there and then.
+    process.hear(_die)
 
     import django
 
@@ -69,16 +68,15 @@ def main(config: dict[str, Any]) -> None:
         control,
         backend_class=type(backend),
     )
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    if stop_requests:
-        worker.stop()
+    process.hear(worker.stop)
     try:
         control.sendall(READY)
     except OSError:
         control.close()
         sys.exit(0)  # the supervisor is gone already
-    code = worker.run()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of jobs that never return must not keep the process alive.
-    os._exit(code)
+    process.end(worker.run())
+
+
+def _die() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,10 +1,13 @@
 """The claim block: what a worker process holds, in memory that its supervisor can read after its death.
 
 Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), ``peak`` (int64, how many
-entries were ever used, so that nobody looks at the rest), then one entry per claim:
+entries were ever used, so that nobody looks at the rest), ``end`` (int64, how the worker left: 0 until it has left in
+order), then one entry per claim:
 flag (uint8: 0 free, 1 claimed, 2 begun), job id (int64), claim (int64), deadline (float64, monotonic; 0: none). Each
 field has one writer at a time. The supervisor reads the entries when the worker is dead, and the deadlines while it lives: a task
 that holds the interpreter can be ended by nobody else.
+
+The block, and not the exit code, decides how a worker ended: a task can end the process with any exit code.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ _DEADLINE = struct.Struct("=d")
 _DEADLINE_OFFSET = 17
 _BEAT = struct.Struct("=d")
 _PEAK = struct.Struct("=q")
-_HEAD = _BEAT.size + _PEAK.size
+_END = struct.Struct("=q")
+_END_OFFSET = _BEAT.size + _PEAK.size
+_HEAD = _END_OFFSET + _END.size
 _SIZE = _HEAD + CAPACITY * _ENTRY.size
 _FREE, _CLAIMED, _BEGUN = 0, 1, 2
 
@@ -68,6 +73,10 @@ class ClaimBlock:
         self._memory[_HEAD + place * _ENTRY.size] = _FREE
         self._free.append(place)
 
+    def leave(self, end: int) -> None:
+        """Note that the worker left in order, and how (not 0); the last thing that it writes."""
+        _END.pack_into(self._memory, _END_OFFSET, end)
+
     @property
     def held(self) -> int:
         return CAPACITY - len(self._free)
@@ -77,7 +86,7 @@ class ClaimBlock:
         return len(self._free)
 
     def claims(self) -> dict[int, int]:
-        """Return job id → claim of all that is held; for the thread that holds them."""
+        """Return job id → claim of all that is held; for the thread that holds them, and for the supervisor after the end."""
         return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag != _FREE}
 
     def seconds_since_beat(self) -> float:
@@ -90,6 +99,12 @@ class ClaimBlock:
         """Note a good beat: when it was asked for, not when the answer came."""
         with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
             _BEAT.pack_into(self._memory, 0, time.monotonic() if at is None else at)
+
+    @property
+    def end(self) -> int:
+        """How the worker left; 0 if it did not leave in order, or still held a claim when it did."""
+        [end] = _END.unpack_from(self._memory, _END_OFFSET)
+        return 0 if self.claims() else int(end)
 
     def begun(self) -> dict[int, int]:
         """Return job id → claim of what began and has no stored outcome that the worker knew of."""

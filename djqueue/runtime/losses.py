@@ -18,7 +18,7 @@ def reason(code: int) -> str:
     """Say how a process ended, from its exit code."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    return f"ended with exit code {code} in the middle of its work"
 
 
 def loss(one: Child, reason: str) -> Lost:

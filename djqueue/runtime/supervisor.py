@@ -27,7 +27,7 @@ from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.signals import SignalPipe
-from djqueue.runtime.worker import ABORT, EXIT_DONE, EXIT_REPLACE, GO, RETIRE, STOP, LaneSpec
+from djqueue.runtime.worker import ABORT, END_DONE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
 
 TICK_SECONDS = 1.0
@@ -264,7 +264,6 @@ class Supervisor:
     def _reap(self) -> None:
         for place, one in enumerate(self._children):
             if one is not None and (code := one.process.poll()) is not None:
-                self._hear_last_words(one)
                 self._children[place] = None
                 self._plan_successor(one, code, place)
                 self._bury(one, code)
@@ -273,17 +272,11 @@ class Supervisor:
                 self._retiring.remove(one)
                 self._bury(one, code)
 
-    @staticmethod
-    def _hear_last_words(one: Child) -> None:
-        """A worker that was told to leave while it started says that it is ready, and is gone before we listen."""
-        with suppress(OSError):
-            one.is_ready |= child.READY in one.control.recv(16, socket.MSG_DONTWAIT)
-
     def _plan_successor(self, one: Child, code: int, place: int) -> None:
         lived = time.monotonic() - one.started
-        if code in (EXIT_DONE, EXIT_REPLACE) and one.is_ready:
+        if end := one.claims.end:
             self._failures[place] = 0
-            if self._spec.drain and code == EXIT_DONE:
+            if self._spec.drain and end == END_DONE:
                 self._spawn_after[place] = float("inf")
             return
         if not one.is_working and -code not in (signal.SIGKILL, signal.SIGTERM) and not self._heart.failures:
@@ -298,7 +291,7 @@ class Supervisor:
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
-        if code in (EXIT_DONE, EXIT_REPLACE) and one.is_ready:
+        if one.claims.end:
             telemetry.emit("djqueue.worker.stop", worker=one.name, lived_seconds=lived)
             if one.is_announced:
                 self._forget(one)

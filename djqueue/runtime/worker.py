@@ -36,8 +36,10 @@ GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""
 RETIRE = b"x"
 """What a worker sends: a task cannot be stopped, start another worker in my place."""
-EXIT_DONE, EXIT_REPLACE, EXIT_LOST, EXIT_BROKEN = 0, 3, 75, 70
-"""Nothing left behind; the same, but a drain is not over; declared dead or aborted (leaves claims to rescue); a part died."""
+EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
+"""Left in order; declared dead or aborted (leaves claims to rescue); a part died."""
+END_DONE, END_REPLACE = 1, 2
+"""What a worker that leaves nothing behind notes in its claim block: it has ended; the same, but a drain is not over."""
 
 _ABORT_FLUSH_SECONDS = 5.0
 _RETIRE_SECONDS = 30.0
@@ -137,6 +139,7 @@ class Worker:
     def run(self) -> int:
         """Wait to be announced, then work until told otherwise; return the exit code."""
         if self._wait_for_command(None) != GO:
+            self._claims.leave(END_REPLACE if self._spec.drain else END_DONE)
             return EXIT_DONE
         self._acker.start()
         self._producer.start()
@@ -216,7 +219,7 @@ class Worker:
 
     def _check_parts(self) -> None:
         """A part that died silently must not leave a worker that looks healthy."""
-        parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper)
+        parts: Sequence[Service] = (self._acker, self._producer, self._executor.timekeeper, self._executor.event_loop)
         for part in parts:
             if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)
@@ -229,10 +232,7 @@ class Worker:
 
     def _leave(self) -> int:
         self._give_up_running()
-        if self._claims.held or self._producer.is_in_doubt:
-            code = EXIT_LOST
-        else:
-            code = EXIT_DONE if self._is_drained or not self._spec.drain else EXIT_REPLACE
+        is_lost = self._claims.held or self._producer.is_in_doubt
         self._acker.stop()
         self._acker.join(2)
         for lane in self._lanes:
@@ -241,11 +241,14 @@ class Worker:
         if self._heart is not None:
             self._heart.stop()
             self._heart.join(2)
-            if code != EXIT_LOST:
+            if not is_lost:
                 # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
                 with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._spec.id])
-        return code
+        if is_lost:
+            return EXIT_LOST
+        self._claims.leave(END_DONE if self._is_drained or not self._spec.drain else END_REPLACE)
+        return EXIT_DONE
 
     def _give_up_running(self) -> None:
         """Let go of what still runs: what its timeout could not end has failed, the rest is given back.

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextvars import ContextVar
@@ -73,6 +76,75 @@ def fail(message: str = "always") -> None:
 @task(max_attempts=3)
 def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(max_attempts=2, backoff=0)
+def end_process(code: int) -> None:
+    os._exit(code)
+
+
+@task(max_attempts=1)
+def fork(way: str) -> int:
+    """Fork; return the exit code of the copy, which comes back from here or raises."""
+    if (pid := os.fork()) == 0:
+        _leave_copy(way)
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@task(max_attempts=1)
+async def afork(way: str) -> int:
+    if (pid := os.fork()) == 0:
+        await asyncio.sleep(0)
+        _leave_copy(way)
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@task(transactional=CAN_COMMIT_TOGETHER, max_attempts=1)
+def fork_in_transaction(way: str) -> int:
+    write("before the fork")
+    code = fork.func(way)
+    write("after the fork")
+    return int(code)
+
+
+def _leave_copy(way: str) -> None:
+    if way == "raise":
+        raise ValueError("in the copy")
+    if way == "exit":
+        sys.exit(7)
+    if way == "query":
+        write("in the copy")
+
+
+@task(max_attempts=1)
+def start_and_terminate() -> list[int]:
+    """As in plain Python: a terminated process ends, and so does a pool whose block ends early."""
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=time.sleep, args=(600,))
+    process.start()
+    process.terminate()
+    process.join(20)
+    with context.Pool(2) as pool:
+        pool.apply_async(time.sleep, (600,))
+        pids = [process.pid for process in pool._pool]  # type: ignore[attr-defined]
+    return [process.exitcode, *(os.path.exists(f"/proc/{pid}") for pid in pids)]
+
+
+@task(max_attempts=1)
+def leave_processes() -> list[int]:
+    """Start processes of several kinds, and do not wait for them."""
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=False)
+    forked.start()
+    LEFT.append(forked)
+    sleeping = subprocess.Popen(["sleep", "600"])
+    orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >/dev/null & echo $!"]))
+    daemon = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    return [forked.pid or 0, sleeping.pid, orphan, daemon.pid]
+
+
+LEFT: list[Any] = []
 
 
 @task(takes_context=True)
@@ -204,6 +276,12 @@ async def overstay_async(label: str, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+@task(timeout=1, max_attempts=1)
+def fail_late() -> None:
+    time.sleep(1.5)
+    raise KeyError("late")
+
+
 @task(timeout=1, max_attempts=1, takes_context=True)
 def obey(context: Any, label: str) -> str:
     write(label)
@@ -299,3 +377,6 @@ async def swallow_cancellation() -> str:
     except asyncio.CancelledError:
         await asyncio.sleep(0.2)
     return "went on"
+
+
+from tests.ledger import hostile, spoilt  # noqa: E402, F401  their tasks are found with ours

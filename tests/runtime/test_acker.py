@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.records import Ack
-from djqueue.runtime.acker import Acker
+from djqueue.records import Ack, TakenJob
+from djqueue.runtime.acker import BATCH_CHARACTERS, LARGE_CHARACTERS, LONELY_FAILURES, Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.states import JobState
 
@@ -19,8 +21,13 @@ class Store:
         self.bad: set[int] = set()
         self.is_away = False
         self.stale: set[int] = set()
+        self.hangs_up_at: Callable[[Sequence[Ack]], bool] = lambda acks: False
+        self.batches: list[int] = []
 
     def ack(self, acks: Sequence[Ack]) -> set[int]:
+        self.batches.append(len(acks))
+        if self.hangs_up_at(acks):
+            raise EngineUnavailable("It hung up.")
         if self.is_away:
             raise EngineUnavailable("away")
         if any(ack.id in self.bad and ack.state is JobState.COMPLETED for ack in acks):
@@ -122,3 +129,144 @@ def test_stale_outcomes_are_counted(claims: ClaimBlock) -> None:
     acker.run_once()
 
     assert (acker.accepted, acker.stale, claims.held) == (1, 1, 0)
+
+
+def large(job_id: int, characters: int) -> Ack:
+    return completed(job_id)._replace(result=f'"{"x" * characters}"')
+
+
+def taken(job_id: int, state: JobState = JobState.AVAILABLE) -> Ack:
+    now = datetime.now(UTC)
+    job = TakenJob(
+        job_id, 1, "once", "a.task", "[]", "{}", 1, 1, 0, now, None, None, None, now, "[]", "{}", now
+    )  # fmt: skip
+    return Ack(job_id, 1, state, is_spent=state.is_final, taken=job)
+
+
+def run_until_written(acker: Acker, claims: ClaimBlock, rounds: int) -> None:
+    for _ in range(rounds):
+        if claims.held:
+            with suppress(EngineUnavailable):
+                acker.run_once()
+
+
+def test_t69_a_batch_is_bounded_by_its_size(claims: ClaimBlock) -> None:
+    store = Store()
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    for job_id in range(1, 6):
+        acker.put(large(job_id, BATCH_CHARACTERS * 2 // 5), claims.hold(job_id, 1))
+    acker.put(completed(6), claims.hold(6, 1))
+
+    acker.run_once()
+
+    assert [ack.id for ack in store.stored] == [1, 2, 3, 4, 5, 6]
+    assert store.batches == [2, 2, 2]
+
+
+def test_t69_a_job_behind_a_batch_at_which_the_store_hangs_up_is_stored(claims: ClaimBlock) -> None:
+    store = Store()
+    store.hangs_up_at = lambda acks: sum(len(ack.result or "") for ack in acks) > 150
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    for job_id in range(1, 21):
+        acker.put(large(job_id, 100), claims.hold(job_id, 1))
+    acker.put(completed(21), claims.hold(21, 1))
+
+    run_until_written(acker, claims, 100)
+
+    assert sorted(ack.id for ack in store.stored) == [*range(1, 22)]
+    assert {ack.state for ack in store.stored} == {JobState.COMPLETED}
+
+
+def test_t69_an_outcome_that_always_fails_alone_keeps_no_other_and_ends_as_a_failure(claims: ClaimBlock) -> None:
+    store = Store()
+    store.hangs_up_at = lambda acks: any(len(ack.result or "") > LARGE_CHARACTERS for ack in acks)
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    acker.put(large(1, LARGE_CHARACTERS), claims.hold(1, 1))
+    fill(acker, claims, [2, 3])
+
+    run_until_written(acker, claims, 5 * LONELY_FAILURES)
+
+    assert {ack.id: ack.state for ack in store.stored} == {
+        1: JobState.DISCARDED,
+        2: JobState.COMPLETED,
+        3: JobState.COMPLETED,
+    }
+
+
+def test_t69_no_outcome_is_blamed_for_a_store_that_is_away(claims: ClaimBlock) -> None:
+    store = Store()
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    acker.put(large(1, LARGE_CHARACTERS), claims.hold(1, 1))
+    store.is_away = True
+    run_until_written(acker, claims, 5 * LONELY_FAILURES)
+
+    store.is_away = False
+    acker.run_once()
+
+    assert [ack.state for ack in store.stored] == [JobState.COMPLETED]
+
+
+def test_t69_batches_grow_again_after_a_failure(claims: ClaimBlock) -> None:
+    store = Store()
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    store.is_away = True
+    fill(acker, claims, range(1, 33))
+    run_until_written(acker, claims, 10)
+    store.is_away, store.batches = False, []
+
+    acker.run_once()
+
+    assert store.batches == [1, 2, 4, 8, 16, 1]
+
+
+def test_t15_a_job_is_not_put_back_again_when_the_answer_was_lost(claims: ClaimBlock) -> None:
+    store = Store()
+    store.hangs_up_at = lambda acks: len(store.batches) == 1
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    acker.put(taken(1), claims.hold(1, 1))
+    acker.put(taken(2, JobState.COMPLETED), claims.hold(2, 1))
+    fill(acker, claims, [3])
+
+    run_until_written(acker, claims, 10)
+
+    assert sorted((ack.id, ack.state) for ack in store.stored) == [(2, JobState.COMPLETED), (3, JobState.COMPLETED)]
+    assert claims.held == 0
+
+
+def test_t15_a_job_is_put_back_later_when_the_store_could_not_be_asked(claims: ClaimBlock) -> None:
+    store = Store()
+    absence = EngineUnavailable("Nobody there.")
+    absence.is_undone = True
+
+    def nobody_there(acks: Sequence[Ack]) -> bool:
+        if len(store.batches) == 1:
+            raise absence
+        return False
+
+    store.hangs_up_at = nobody_there
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    acker.put(taken(1), claims.hold(1, 1))
+
+    run_until_written(acker, claims, 10)
+
+    assert [(ack.id, ack.state) for ack in store.stored] == [(1, JobState.AVAILABLE)]
+
+
+def test_t62_an_outcome_whose_job_the_store_can_do_nothing_with_keeps_no_other(claims: ClaimBlock) -> None:
+    store = Store()
+    ack = store.ack
+
+    def refuse_one(acks: Sequence[Ack]) -> set[int]:
+        if any(one.id == 1 for one in acks):
+            raise EngineRefused("What the store has of it is bad.")
+        return ack(acks)
+
+    store.ack = refuse_one  # type: ignore[method-assign]
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    fill(acker, claims, [1, 2, 3])
+
+    for _ in range(3):
+        with suppress(EngineRefused):
+            acker.run_once()
+
+    assert sorted(one.id for one in store.stored) == [2, 3]

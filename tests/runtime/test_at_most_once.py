@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
+from uuid import uuid4
 
 import pytest
 
-from tests.backlog import ended, jobs, live, states, stored
+from djqueue.exceptions import EngineUnavailable
+from djqueue.records import Ack, NewJob, WorkerInfo
+from djqueue.runtime.acker import Acker
+from djqueue.runtime.claims import ClaimBlock
+from djqueue.states import JobState
+from tests.backlog import ended, engine, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
 from tests.processes import drain, eventually, worker
@@ -107,3 +113,65 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
         "discarded",
         "Interrupted; it runs at most once.",
     )
+
+
+@pytest.fixture
+def me():
+    """A worker that is registered and has no process."""
+    id = uuid4()
+    with engine().open_worker() as one:
+        one.register([WorkerInfo(id=id, name="test", hostname="here", pid=1, queues={"once": None}, concurrency=10)])
+    return id
+
+
+@pytest.fixture
+def claims():
+    block = ClaimBlock.create()
+    yield block
+    block.close()
+
+
+def back(job):
+    return Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False, taken=job)
+
+
+def test_t15_a_job_that_was_put_back_is_not_put_back_again_after_another_has_run_it(me, claims, monkeypatch):
+    engine().insert([NewJob("a.task", queue="once")])
+    with engine().open_worker() as first, engine().open_worker() as second:
+        [job] = first.take("once", 1, me)
+        ack = first.ack
+
+        def lose_the_answer(acks):
+            monkeypatch.setattr(first, "ack", ack)
+            ack(acks)
+            [again] = second.take("once", 1, me)
+            second.ack([Ack(again.id, again.claim, JobState.COMPLETED, taken=again)])
+            raise EngineUnavailable("The answer was lost.")
+
+        monkeypatch.setattr(first, "ack", lose_the_answer)
+        acker = Acker(first, claims)
+        acker.put(back(job), claims.hold(job.id, job.claim))
+
+        with pytest.raises(EngineUnavailable):
+            acker.run_once()
+        acker.put(Ack(job.id + 1, 1, JobState.COMPLETED), claims.hold(job.id + 1, 1))
+        acker.run_once()
+
+    assert claims.held == 0
+    assert live() == 0
+    assert states() == {"completed": 1}
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_t15_a_job_that_was_put_back_counts_as_such_although_nobody_can_be_woken(me, monkeypatch):
+    engine().insert([NewJob("a.task", queue="once")])
+    with engine().open_worker() as worker:
+        [job] = worker.take("once", 1, me)
+
+        def away(queues):
+            raise EngineUnavailable("Away.")
+
+        monkeypatch.setattr(worker, "wake", away)
+
+        assert worker.ack([back(job)]) == {job.id}
+    assert states() == {"available": 1}

@@ -74,3 +74,14 @@ def test_a_beat_that_comes_back_after_the_block_was_closed_is_of_no_consequence(
     block.close()
 
     block.record_beat()
+
+
+def test_t65_a_worker_has_left_in_order_only_if_it_says_so_and_holds_nothing(block: ClaimBlock) -> None:
+    place = block.hold(1, 1)
+    assert block.end == 0
+
+    block.leave(2)
+    assert block.end == 0
+
+    block.release(place)
+    assert block.end == 2

@@ -14,6 +14,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
 
@@ -72,7 +73,7 @@ class Session:
             # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
             with connection.transaction() if len(statements) > 1 else nullcontext():
                 cursors = [connection.execute(sql(name), params) for name, params in statements]
-            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            return [rows_of(cursor) if cursor.description else [] for cursor in cursors]
 
         return self.attempt(work)
 
@@ -98,9 +99,11 @@ class Session:
                 self._prepares = False
                 self.close()
             except psycopg.errors.LockNotAvailable as error:
-                raise EngineBusy(
+                busy = EngineBusy(
                     f"Another transaction in the database {self._alias!r} holds a lock that is needed: {str(error).strip()}"
-                ) from error
+                )
+                busy.is_undone = True
+                raise busy from error
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
@@ -109,10 +112,14 @@ class Session:
             except psycopg.Error as error:
                 # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
                 # has hung up, the next statement needs another connection.
-                if isinstance(error, _UNAVAILABLE) or self._connection is None or self._connection.closed:
+                connection = self._connection
+                if isinstance(error, _UNAVAILABLE) or connection is None or connection.closed:
+                    absence = EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}")
+                    # Never asked, or answered with an error: a statement that fails is rolled back.
+                    absence.is_undone = connection is None or (error.sqlstate is not None and not connection.closed)
                     self.close()
-                    raise EngineUnavailable(
-                        f"The database {self._alias!r} did not answer: {str(error).strip()}"
-                    ) from error
+                    raise absence from error
                 raise
-        raise EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}") from lost
+        absence = EngineUnavailable(f"The database {self._alias!r} is busy: {str(lost).strip()}")
+        absence.is_undone = True
+        raise absence from lost

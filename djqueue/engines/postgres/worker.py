@@ -179,9 +179,13 @@ class PostgresWorkerEngine(Session):
 
     def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> set[int]:
         taken = [ack for ack in acks if ack.taken is not None]
+        # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
+        accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
         self._run_all(taken_statements(taken, now))
-        self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
-        return {ack.id for ack in taken} | self.ack([ack for ack in acks if ack.taken is None], now=now)
+        # They are stored: an error here would make it look as if they were not. The poll finds the jobs.
+        with suppress(EngineUnavailable):
+            self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
+        return accepted | {ack.id for ack in taken}
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""

@@ -151,7 +151,7 @@ class Client:
                 # What did not leave completely was not done: it may be sent again on another connection.
                 self.close()
                 if is_last:
-                    raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
+                    raise _undone(f"The server at {self._nodes} hung up: {error}") from error
 
     def _receive(self) -> Any:
         while (answer := self._answers.gets()) is False:
@@ -198,7 +198,7 @@ class Client:
         else:
             if error is not None and (denial := denied_login(error, self._nodes, self.key)) is not None:
                 raise denial from error
-            raise EngineUnavailable(f"The server at {self._nodes} cannot be reached: {error}") from error
+            raise _undone(f"The server at {self._nodes} cannot be reached: {error}") from error
         self._connection = connection
         connected: Any = connection._sock
         self.socket = connected
@@ -231,20 +231,27 @@ class Client:
         if word in _RECONNECT:
             self.close()
         if word == "OOM":
-            raise EngineUnavailable(
+            raise _undone(
                 f"The memory of the server at {self._nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
                 " raise its maxmemory, or wait until workers have run what waits."
             )
         if word == "READONLY":
-            raise EngineUnavailable(
+            raise _undone(
                 f"The server at {self._nodes} is a replica, where nothing can be written: point the url at the primary, or at a name"
                 f" or proxy that follows it. ({text})"
             )
         if (denial := denied_command(text, self._nodes, self.key)) is not None:
             raise denial
         if word in _UNAVAILABLE:
-            raise EngineUnavailable(f"The server at {self._nodes} does not do this now: {text}")
+            raise _undone(f"The server at {self._nodes} does not do this now: {text}")
         raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")
+
+
+def _undone(text: str) -> EngineUnavailable:
+    """Return the error of a command that has not left, or was refused before anything was done."""
+    absence = EngineUnavailable(text)
+    absence.is_undone = True
+    return absence
 
 
 def _is_unknown(answer: Any) -> bool:

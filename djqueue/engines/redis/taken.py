@@ -14,7 +14,16 @@ from djqueue.records import Ack
 def taken_bytes(acks: Sequence[Ack]) -> int:
     """Return about how much room these outcomes take, with their jobs."""
     return sum(
-        [len(ack.taken.args) + len(ack.taken.kwargs) + len(ack.result or "") for ack in acks if ack.taken is not None]
+        [
+            len(job.args)
+            + len(job.kwargs)
+            + len(job.errors)
+            + len(job.meta)
+            + len(ack.result or "")
+            + len(ack.error or "")
+            for ack in acks
+            if (job := ack.taken) is not None
+        ]
     )
 
 

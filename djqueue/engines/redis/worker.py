@@ -67,9 +67,25 @@ class RedisWorkerEngine(Pruning):
         claimed: list[ClaimedJob] = []
         while (wanted := min(limit - len(claimed), LIMIT)) > 0:
             at, found = self._pop("fetch", queue, wanted, worker, now)
-            claimed += [read_claimed(at, *job) for job in found]
+            try:
+                claimed += [read_claimed(at, *job) for job in found]
+            except Exception:
+                claimed += self._readable(at, found, now)
             if len(found) < wanted:
                 break
+        return claimed
+
+    def _readable(self, at: int, found: Sequence[Any], now: datetime | None) -> list[ClaimedJob]:
+        """Read jobs one by one, and park those that cannot be read: whatever somebody wrote there, it is nobody else's fault."""
+        claimed = []
+        bad = []
+        for job in found:
+            try:
+                claimed.append(read_claimed(at, *job))
+            except Exception as error:
+                logger.error("Job %s cannot be read and is put aside: %s", job[0].decode(), error)
+                bad.append(job[0])
+        self._client.run("park", clock(now), *bad)
         return claimed
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
@@ -101,8 +117,6 @@ class RedisWorkerEngine(Pruning):
         for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
         for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
         accepted = {ack.id for ack in taken}
-        for packed in for_record:
-            self._client.run("record", clock(now), packed)
         for part, packed in for_plain:
             refused, others = self._client.run("ack_plain", clock(now), packed)
             accepted.update(_accepted(part, {*refused, *others}))
@@ -111,6 +125,9 @@ class RedisWorkerEngine(Pruning):
                 for_rest.append((more, pack(_columns(more))))
         for part, packed in for_rest:
             accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
+        # All or none, and after the others: whoever asks may not put a job back twice, and has to know of a failure what it means.
+        if for_record:
+            self._client.run_all("record", [(clock(now), packed) for packed in for_record])
         return accepted
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:

@@ -1,0 +1,159 @@
+"""What a worker process hears, what it hands on to its forks, and how it ends.
+
+**Forks.** A task may fork: ``os.fork()``, or ``multiprocessing`` on Linux. The fork is a copy of the worker with one
+thread, so three things must not be copied. Its signal handlers are those of a plain Python process again, or
+``Process.terminate()`` and ``Pool`` would do nothing. The database connections of its thread are let go of without a
+word to the server, for the worker goes on using them. And a copy that comes back from the task must not go on as a
+worker: it ends there, as a script ends, and neither stores an outcome nor fetches a job.
+
+**The end.** A worker ends as any Python process does, with its non-daemon threads, ``atexit`` hooks and
+``logging.shutdown()``, but within a few seconds: a thread of a task that never returns must not keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from django.db import connections
+
+from djqueue.runtime.event_loop import EventLoop
+
+EXIT_HOOKS_SECONDS = 5.0
+"""How long ``atexit`` hooks and non-daemon threads may take at the end of a worker."""
+_FLUSH_SECONDS = 5
+
+is_copy = False
+"""Whether this process is a fork of a worker. Read after every task."""
+
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_plain: dict[int, Any] = {}
+"""What is done at these signals in a plain process, by number."""
+_handler: Callable[[int, object], None] | None = None
+_forking = threading.local()
+_inherited: list[object] = []
+"""Connections of the worker, kept in its copies: to collect one would end the session of the worker."""
+
+
+def hear(on_terminate: Callable[[], None]) -> None:
+    """Call ``on_terminate``, in the main thread, at SIGTERM; do nothing at SIGINT and SIGHUP.
+
+    Ctrl-C and the end of a terminal reach the whole process group, and the supervisor tells its workers what they mean.
+    They get a handler rather than SIG_IGN, which programs that a task starts would inherit.
+    """
+    global _handler
+
+    def handle(number: int, frame: object) -> None:
+        if number == signal.SIGTERM:
+            on_terminate()
+
+    for number in _STOPS:
+        before = signal.signal(number, handle)
+        if number not in _plain:
+            _plain[number] = before
+    if _handler is None:
+        os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_become_copy)
+    _handler = handle
+
+
+def end_copy(error: BaseException | None) -> None:
+    """End this process if it is a fork of a worker; ``error`` is what the task raised in it."""
+    if is_copy:
+        _end_as_script(error)
+
+
+def end(code: int) -> NoReturn:
+    """End this process with its exit hooks, or without those that take too long."""
+    limit = threading.Timer(EXIT_HOOKS_SECONDS, os._exit, (code,))
+    limit.daemon = True
+    limit.start()
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls first, too
+        atexit._run_exitfuncs()
+        _flush()
+    finally:
+        os._exit(code)
+
+
+def _before_fork() -> None:
+    # From here to the handlers of the copy: a signal for it must not come to the worker's handlers and be lost.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    _forking.loop = _loop_of_jobs()
+    _flush()  # or the copy writes once more what the worker has not written yet
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _become_copy() -> None:
+    global is_copy
+    is_copy = True
+    for number, plain in _plain.items():
+        if signal.getsignal(number) is _handler:
+            signal.signal(number, plain)
+    _after_fork()
+    _let_go_of_connections()
+    if (loop := _forking.loop) is not None:
+        # What the event loop would do next is the worker's. ``_ready`` is asyncio's own; another loop goes round once.
+        with suppress(AttributeError):
+            loop._ready.clear()
+        loop.call_soon(_end_as_script, None)
+
+
+def _loop_of_jobs() -> Any:
+    if threading.current_thread().name != f"djqueue-{EventLoop.name}":
+        return None
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop()
+
+
+def _let_go_of_connections() -> None:
+    """Forget the connections of this thread: the next query connects anew, or is refused inside of a transaction."""
+    for connection in connections.all(initialized_only=True):
+        _inherited.append(connection.connection)
+        connection.connection = None
+        connection.closed_in_transaction = connection.in_atomic_block
+    if (module := sys.modules.get("django.db.backends.postgresql.base")) is not None:
+        _inherited.append(module.DatabaseWrapper._connection_pools)
+        module.DatabaseWrapper._connection_pools = {}
+
+
+def _end_as_script(error: BaseException | None) -> NoReturn:
+    code = 0
+    try:
+        # A lock of a stream may have been held by a thread that is not here any more.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_FLUSH_SECONDS)
+        if isinstance(error, SystemExit):
+            code = _exit_code(error.code)
+        elif error is not None:
+            code = 1
+            traceback.print_exception(error)
+        _flush()
+    finally:
+        os._exit(code)
+
+
+def _exit_code(code: object) -> int:
+    """Return the exit code of ``sys.exit(code)``."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or its reader is gone
+            stream.flush()
