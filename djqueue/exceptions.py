@@ -93,6 +93,9 @@ class EngineUnavailable(DjqueueError):
     is_undone = False
     """Whether it is certain that nothing was done, because no connection could be made."""
 
+    accepted: frozenset[int] = frozenset()
+    """Of outcomes that are stored in several steps: the ids of those that were accepted before the store went away."""
+
 
 class EngineDenied(EngineUnavailable):
     """The server does not let us in, or do what we have to: the message says whether url, password or permissions are wrong."""

@@ -73,6 +73,16 @@ def fail(message: str = "always") -> None:
     raise RuntimeError(message)
 
 
+@task(max_attempts=2, backoff=0)
+def fail_in_unicode(characters: int) -> None:
+    raise RuntimeError("\N{EURO SIGN}" * characters * 20 if characters > 3 else "\N{EURO SIGN}" * characters + " \xe9")
+
+
+@task
+def return_euro() -> str:
+    return "\N{EURO SIGN}"
+
+
 @task(max_attempts=3)
 def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
