@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import socket
@@ -26,6 +27,7 @@ from djqueue.runtime import child, losses
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
+from djqueue.runtime.leftovers import VARIABLE, Leftovers
 from djqueue.runtime.signals import SignalPipe
 from djqueue.runtime.worker import ABORT, END_DONE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
@@ -78,6 +80,7 @@ class Supervisor:
         self._failures = [0] * spec.processes
         self._retiring: list[Child] = []
         """Workers with a task that cannot be stopped; each has a successor in its place already."""
+        self._leftovers = Leftovers()
         self._exit_code = EXIT_OK
         self._is_unhealthy = False
         self._is_stopping = False
@@ -104,6 +107,7 @@ class Supervisor:
                 return self._loop(signals)
             finally:
                 self._kill_all()
+                self._leftovers.kill(at_once=True)
                 # Beats last: a worker that still runs jobs must not look dead.
                 for service in reversed(services):
                     service.stop()
@@ -114,6 +118,7 @@ class Supervisor:
     def _loop(self, signals: SignalPipe) -> int:
         while True:
             self._reap()
+            self._leftovers.kill()
             if self._failed_starts >= _MOST_FAILED_STARTS:
                 telemetry.emit(
                     "djqueue.supervisor.failed", logging.CRITICAL, reason="workers die before they are ready"
@@ -122,7 +127,7 @@ class Supervisor:
             if not self._is_stopping:
                 self._spawn_missing()
             living = self._living()
-            if not living and (self._is_stopping or self._is_drained()) and not self._must_rescue():
+            if not living and (self._is_stopping or self._is_drained()) and not self._must_wait():
                 return self._exit_code
             for one in living:
                 self._advance(one)
@@ -135,10 +140,13 @@ class Supervisor:
                 if one.control in ready:
                     self._hear(one)
 
-    def _must_rescue(self) -> bool:
-        """Whether a dead worker's jobs still wait for us. Without a store not for ever: others find that it is silent."""
+    def _must_wait(self) -> bool:
+        """Whether something of a dead worker is still to be done: its jobs are to be rescued, or its processes to end.
+
+        Without a store not for ever: others find that it is silent.
+        """
         is_late = self._stop_requests >= 2 or (self._kill_after is not None and time.monotonic() > self._kill_after)
-        return self._lifeline.has_reports and not is_late
+        return (self._lifeline.has_reports or bool(self._leftovers)) and not is_late
 
     def _living(self) -> list[Child]:
         return [*filter(None, self._children), *self._retiring]
@@ -191,7 +199,10 @@ class Supervisor:
         title = f"djqueue worker {name}"
         try:
             process = subprocess.Popen(
-                child.command(config, title), pass_fds=[theirs.fileno(), claims.fd], stdin=subprocess.DEVNULL
+                child.command(config, title),
+                pass_fds=[theirs.fileno(), claims.fd],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, VARIABLE: str(worker)},
             )
         except OSError:
             ours.close()
@@ -288,6 +299,7 @@ class Supervisor:
         self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
 
     def _bury(self, one: Child, code: int) -> None:
+        self._leftovers.terminate(one.id)
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
