@@ -74,7 +74,8 @@ def main(config: dict[str, Any]) -> None:
     except OSError:
         control.close()
         sys.exit(0)  # the supervisor is gone already
-    process.end(worker.run())
+    code = worker.run()
+    process.end(code, is_aborted=worker.is_aborted)
 
 
 def _die() -> None:
