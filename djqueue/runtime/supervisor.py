@@ -126,6 +126,7 @@ class Supervisor:
 
     def _loop(self, signals: SignalPipe) -> int:
         while True:
+            self._reap_orphans()
             self._reap()
             self._leftovers.kill()
             if self._failed_starts >= _MOST_FAILED_STARTS:
@@ -256,6 +257,17 @@ class Supervisor:
         )
 
     # Ending
+
+    def _reap_orphans(self) -> None:
+        """As PID 1 of a container: wait for what tasks left behind, or each of them stays a zombie."""
+        if os.getpid() != 1:
+            return
+        ours = {one.process.pid for one in self._living()}
+        with suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in ours:
+                    break  # the first in the line; the next round finds those behind it
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
     def _reap(self) -> None:
         for place, one in enumerate(self._children):

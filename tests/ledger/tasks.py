@@ -151,6 +151,19 @@ LEFT: list[Any] = []
 
 
 @task(max_attempts=1)
+def leave_orphans(count: int) -> list[int]:
+    """Start processes whose parent ends before they do."""
+    return [int(subprocess.check_output(["sh", "-c", "sleep 1 >/dev/null & echo $!"])) for _ in range(count)]
+
+
+@task(max_attempts=1)
+def say(text: str) -> str:
+    print(text, flush=True)
+    print(text, file=sys.stderr, flush=True)
+    return text
+
+
+@task(max_attempts=1)
 def remember_for_the_end(path: str) -> None:
     """Log into a buffer and register an exit hook; both reach the disk at the end of the process."""
     logger = logging.getLogger("tests.ledger.buffered")
