@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
+from djqueue.hooks import class_path, text_of
 from djqueue.tracebacks import format_error
 
 MAX_DEPTH = 200
@@ -106,28 +107,40 @@ def encode_error(
     worker: object = "",
     at: datetime | None = None,
     traceback: str | None = None,
+    problem: BaseException | None = None,
 ) -> str:
-    """Encode the entry that a failed attempt leaves in its job's errors. Never fails."""
-    kind = type(error)
+    """Encode the entry that a failed attempt leaves in its job's errors. Never fails.
+
+    ``problem`` is what the project's rules raised when they were asked about ``error``.
+    """
+    message = storable(error, 2_000)
+    if problem is not None:
+        message = storable(f"{message} (Then its rules failed with {class_path(problem)}: {text_of(problem)})", 2_000)
     return _dumps(
         {
             "attempt": attempt,
             "at": (at or datetime.now(UTC)).isoformat(),
             "worker": storable(worker, 200),
-            "exception": storable(f"{kind.__module__}.{kind.__qualname__}", 500),
-            "message": storable(error, 2_000),
+            "exception": storable(class_path(error), 500),
+            "message": message,
             "traceback": storable(format_error(error) if traceback is None else traceback),
         }
     )
 
 
+def is_storable(text: str) -> bool:
+    """Say whether a store can hold a text as it is: no NUL, no half of a surrogate pair."""
+    if "\0" in text:
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
     """Replace what cannot be stored, and leave out the middle of what is too long. Never fails."""
-    if not isinstance(text, str):
-        try:
-            text = str(text)
-        except BaseException as error:  # somebody else's __str__
-            text = f"<{type(text).__name__}, which cannot be shown: {type(error).__name__}>"
+    text = text_of(text)
     if len(text) > limit:
         # The end of a traceback says what happened, its beginning where it came from.
         head = max(0, limit // 3 - 40)
@@ -141,7 +154,7 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
             text.encode()
         except UnicodeEncodeError:
             text = text.encode("utf-8", "replace").decode()
-    return str(text)
+    return text
 
 
 _CONTAINERS = (dict, list, tuple)

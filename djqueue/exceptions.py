@@ -18,6 +18,7 @@
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
+    ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
     └── WorkerLost              recorded for a job whose worker died
 
     Steering (raised by a task, never an error of djqueue)
@@ -118,6 +119,10 @@ class TaskTimeout(DjqueueError):
     """The task ran longer than its timeout."""
 
 
+class UnreadableJob(DjqueueError):
+    """Somebody edited what the store has of this job, and it cannot be read. It is put aside; correct or delete it."""
+
+
 class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
 
@@ -126,12 +131,26 @@ class Steering(Exception):
     """Base of what a task raises to decide about its own job."""
 
 
+_LONGEST = timedelta(days=365)
+"""As for a ``backoff``: no wait is longer."""
+
+
 def _as_timedelta(delay: timedelta | float) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    """Cap a delay as ``backoff`` does. What is no delay is kept: it is logged, and the default used, when it is read.
+
+    These exceptions are often made while another one is handled; one that fails here would take its place.
+    """
+    try:
+        wait = delay if isinstance(delay, timedelta) else timedelta(seconds=min(max(delay, -31_536_000), 31_536_000))
+        return min(max(wait, -_LONGEST), _LONGEST)
+    except (TypeError, ValueError):
+        return delay  # type: ignore[return-value]
 
 
 class Retry(Steering):
     """Fail this attempt and run the job again after ``delay`` (a timedelta or seconds; None: the task's backoff)."""
+
+    delay: timedelta | None = None  # for a subclass whose __init__ does not call this one
 
     def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
         super().__init__(reason or "The task asked for a retry.")

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import quote
 
 from django.db import connection
@@ -96,6 +97,14 @@ def drain(*args: str) -> str:
     with worker("--drain", *args) as running:
         assert running.wait() == 0, running.log
         return running.log
+
+
+def open_to_others(directory: Path) -> None:
+    """Let other users of the machine read a directory that pytest made: it and those above it are private."""
+    for path in (directory, *directory.parents):
+        path.chmod(0o755)
+        if path.name.startswith("pytest-of-"):
+            return
 
 
 def eventually(

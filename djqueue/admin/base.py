@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import django
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.http import urlencode
 from django.utils.text import capfirst
+from django.utils.translation import gettext
 
 from djqueue.admin.lists import RowChangeList, StoreChangeList
 from djqueue.admin.stores import database, may_view, store_of, stores
+from djqueue.encoding import is_storable
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
 M = TypeVar("M", bound=models.Model)
@@ -55,6 +58,8 @@ class StoreAdmin(ModelAdmin[M]):
 
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not is_storable(unquote(kwargs.get("object_id") or "")):
+                raise Http404(gettext("No row has such a key."))
             try:
                 return view(request, *args, **kwargs)
             except (EngineUnavailable, EngineRefused) as error:

@@ -154,7 +154,7 @@ class JobChangeList(JobList):
         self.take("o")
         # What executes is few and, being old, at the far end of the list. The planner has no statistics of states: it
         # walks a million index entries to it, five times slower than the table can be read.
-        self.is_sparse = self.params.get("state") == JobState.EXECUTING
+        self.is_sparse = self.model is Job and self.params.get("state") == JobState.EXECUTING
         queryset: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
         queryset = queryset.only(*LIST_FIELDS).annotate(as_of=Now())
         return queryset

@@ -7,6 +7,7 @@ have permissions of their own, and are logged as changes are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -26,7 +28,9 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import crontab, registry
+from djqueue.admin.audit import audited, entry
 from djqueue.admin.base import StoreAdmin
+from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, ago, badge, duration, exact
 from djqueue.cron.entry import CronDefinition, CronTick
@@ -88,9 +92,7 @@ class CronEntryForm(_Form):
         return values
 
     def validate_unique(self) -> None:
-        if self.store.has_tables:
-            super().validate_unique()
-            return
+        # Not by the model's manager: a router may send that to a replica, and without one it knows no alias but its default.
         name = self.cleaned_data.get("name")
         is_new: bool = self.instance._state.adding and self.instance.pk is None
         if is_new and name and self.store.engine.cron.entries([name]):
@@ -198,11 +200,23 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
     def save_model(self, request: HttpRequest, obj: CronEntry, form: Any, change: bool) -> None:
         values = {name: form.cleaned_data[name] for name in crontab.FIELDS if not change or name in form.changed_data}
         by, store = _who(request), store_of(request)
-        if change:
-            crontab.change(obj.name, by=by, backend=store.alias, **values)
-        else:
-            task, expression = values.pop("task"), values.pop("expression")
-            obj.pk = store.key(crontab.add(obj.name, task, expression, by=by, backend=store.alias, **values).id)
+        message = json.dumps(self.construct_change_message(request, form, [], not change))
+        flag = CHANGE if change else ADDITION
+        announcement = entry(
+            request, CronEntry, "Change requested." if change else "Addition requested.", name=obj.name
+        )
+        with audited(store, announcement) as entries:
+            if change:
+                crontab.change(obj.name, by=by, backend=store.alias, **values)
+            else:
+                task, expression = values.pop("task"), values.pop("expression")
+                obj.pk = store.key(crontab.add(obj.name, task, expression, by=by, backend=store.alias, **values).id)
+            entries.append(entry(request, CronEntry, message, key=str(obj.pk), name=str(obj), flag=flag))
+
+    def log_addition(self, request: HttpRequest, obj: CronEntry, message: Any) -> Any:
+        """Do nothing: ``save_model`` noted it together with the deed."""
+
+    log_change = log_addition
 
     def delete_model(self, request: HttpRequest, obj: CronEntry) -> None:
         crontab.remove(obj.name, backend=store_of(request).alias)
@@ -308,7 +322,14 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
         row = self.get_object(request, unquote(object_id))
         if request.method != "POST" or row is None or not self._may(request, verb, row):
             raise PermissionDenied
-        self._act(request, [row], verb, request.POST.get("reason", ""))
+        form = ReasonForm.of(request)
+        if form.is_refused:
+            words = gettext("Reason: %(errors)s Nothing was done.") % {
+                "errors": " ".join(map(str, form.errors["reason"]))
+            }
+            self.message_user(request, words, messages.ERROR)
+        else:
+            self._act(request, [row], verb, form.sentence)
         return HttpResponseRedirect(page_url(self.admin_site, CronEntry, row.pk))
 
     def _may(self, request: HttpRequest, verb: str, row: CronEntry) -> bool:
@@ -327,8 +348,13 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
             "reset": crontab.reset,
         }
         for row in rows:
+            store, key = store_of(request), str(row.pk)
+            announcement = entry(request, CronEntry, f"{verb} requested {reason}".strip(), key=key, name=str(row))
             try:
-                answer = acts[verb](row.name, by=_who(request), backend=store_of(request).alias)
+                with audited(store, announcement) as entries:
+                    answer = acts[verb](row.name, by=_who(request), backend=store.alias)
+                    if verb != "run-now" or answer.job_id is not None:
+                        entries.append(entry(request, CronEntry, f"{verb} {reason}".strip(), key=key, name=str(row)))
             except (EngineUnavailable, EngineRefused):
                 raise
             except DjqueueError as error:
@@ -338,7 +364,6 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
                 text = gettext("%(name)s was not enqueued: %(reason)s.") % {"name": row.name, "reason": answer.reason}
                 self.message_user(request, text, messages.WARNING)
                 continue
-            self.log_change(request, row, f"{verb} {reason}".strip())
             done += 1
         if done:
             words = ngettext("%(verb)s: %(count)d entry.", "%(verb)s: %(count)d entries.", done)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
-from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -30,6 +29,9 @@ _WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 
 
 class Filter(admin.SimpleListFilter, ABC):
+    is_impossible = False
+    """Whether what was chosen is nothing that a job of this list can be."""
+
     @abstractmethod
     def narrow(self, jobs: JobFilter) -> JobFilter:
         """Add what was chosen to what an engine is asked for."""
@@ -42,6 +44,10 @@ class StateFilter(Filter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         states = LIVE_STATES if model_admin.model is Job else FINAL_STATES
         return [(state.value, STATE_LABELS[state]) for state in states]
+
+    @property
+    def is_impossible(self) -> bool:  # type: ignore[override]
+        return self.value() not in (None, "", *dict(self.lookup_choices))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
         if not (state := self.value()):
@@ -56,8 +62,6 @@ class StateFilter(Filter):
     def narrow(self, jobs: JobFilter) -> JobFilter:
         if not (state := self.value()):
             return jobs
-        if state not in jobs.states:
-            raise BadRequest(f"{state!r} is no state of a job in this list.")
         return replace(jobs, states=(JobState(state),))
 
 

@@ -21,6 +21,7 @@ from djqueue import records
 from djqueue.admin.filters import Filter, job_id, search
 from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
+from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
 from djqueue.models import AbstractJob, Job, Worker
 from djqueue.records import JobFilter, Newest
@@ -39,6 +40,15 @@ class StoreChangeList(ChangeList):
         found: dict[str, Any] = super().get_filters_params(params)
         found.pop(BACKEND, None)
         return found
+
+    @property
+    def is_impossible(self) -> bool:
+        """Say whether no row can match, as with a text that no store holds."""
+        return not all(is_storable(str(value)) for value in (self.query, *self.params.values()))
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
+        queryset = super().get_queryset(request, exclude_parameters)
+        return queryset.none() if self.is_impossible else queryset
 
     def _filter(self, request: HttpRequest) -> None:
         self.filter_specs, self.has_filters, unknown, _, self.has_active_filters = self.get_filters(request)
@@ -88,6 +98,10 @@ class JobList(StoreChangeList):
     """Whether ``result_count`` is no more than what is known for certain."""
 
     @property
+    def is_impossible(self) -> bool:
+        return super().is_impossible or any(cast("Filter", spec).is_impossible for spec in self.filter_specs)
+
+    @property
     def has_active_filters_or_query(self) -> bool:
         return bool(self.has_active_filters or self.query)
 
@@ -108,8 +122,9 @@ class JobList(StoreChangeList):
 class Matching:
     """All jobs that a list finds, in the place of a queryset. Those that somebody chose are named by their ids."""
 
-    def __init__(self, jobs: JobFilter) -> None:
+    def __init__(self, jobs: JobFilter | None) -> None:
         self.jobs = jobs
+        """None: no job can match."""
 
     def filter(self, **kwargs: Any) -> Matching:
         return self
@@ -123,13 +138,14 @@ class JobRowList(JobList):
         for name in ("before", "o"):
             self.take(name)
         self._filter(request)
-        return Matching(self._jobs())
+        return Matching(None if self.is_impossible else self._jobs())
 
     def get_results(self, request: HttpRequest) -> None:
         store = store_of(request)
         before = None if not self.after else _number(self.after)
         # A job of an id would have been shown at once.
-        page = Newest((), None) if job_id(self.query) is not None else self._read(store.engine, before)
+        is_empty = job_id(self.query) is not None or self.queryset.jobs is None
+        page = Newest((), None) if is_empty else self._read(store.engine, before)
         jobs = [store.job_row(job) for job in page.jobs]  # type: ignore[attr-defined]
         if before is not None:
             self.newest_url = self.get_query_string()
@@ -137,7 +153,11 @@ class JobRowList(JobList):
             self.older_url = self.get_query_string({"after": str(page.before)})
             if len(jobs) < self.list_per_page:
                 self.notice = gettext("Looking through all jobs takes too long; shown is what was found so far.")
-        count = self._count(store, self.queryset.jobs) if self.newest_url or self.older_url else len(jobs)
+        count = (
+            self._count(store, self.queryset.jobs)
+            if (self.newest_url or self.older_url) and not is_empty
+            else len(jobs)
+        )
         self.is_uncounted = count is None
         self.result_count = self.full_result_count = len(jobs) if count is None else count
         self.count_words = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -14,6 +12,8 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import conf
+from djqueue.admin.audit import audited, entry
+from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, store_of
 from djqueue.models import Queue
 from djqueue.records import QueueCounts
@@ -34,8 +34,9 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     act, name = request.POST.get("act", ""), request.POST.get("queue", "")
     if not may(request) or act not in TITLES or not conf.QUEUE_NAME.fullmatch(name):
         raise PermissionDenied
-    if "confirmed" in request.POST:
-        return _do(model_admin, request, act, name)
+    form = ReasonForm.of(request)
+    if "confirmed" in request.POST and not form.is_refused:
+        return _do(model_admin, request, act, name, form.sentence)
     store, site = store_of(request), model_admin.admin_site
     title = TITLES[act] % {"queue": name}
     request.current_app = site.name
@@ -52,28 +53,25 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
         "rules": store.queue(name),
         "sentences": _sentences(store, act, name),
         "back": store.list_url(site, Queue),
+        "reason": form["reason"],
     }
     return TemplateResponse(request, "admin/djqueue/pause_confirmation.html", context)
 
 
-def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str) -> HttpResponse:
-    reason = request.POST.get("reason", "").strip()
+def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str, reason: str) -> HttpResponse:
     store, words = store_of(request), {"queue": name}
-    if act == "pause":
-        is_done = store.engine.pause(name, by=request.user.get_username(), reason=reason)
-        said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
-    else:
-        is_done = store.engine.resume(name)
-        said = gettext("Queue %(queue)s goes on.") if is_done else gettext("Queue %(queue)s was not paused.")
-    if is_done:
-        LogEntry.objects.create(
-            user_id=cast(int, request.user.pk),
-            content_type=ContentType.objects.get_for_model(Queue),
-            object_id=store.key(name),
-            object_repr=store.key(name),
-            action_flag=CHANGE,
-            change_message=f"Paused. {reason}".strip() if act == "pause" else "Resumed.",
-        )
+    key = store.key(name)
+    note = f"Paused. {reason}".strip() if act == "pause" else "Resumed."
+    announcement = entry(request, Queue, f"{act.capitalize()} requested. {reason}".strip(), key=key)
+    with audited(store, announcement) as entries:
+        if act == "pause":
+            is_done = store.engine.pause(name, by=request.user.get_username(), reason=reason)
+            said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
+        else:
+            is_done = store.engine.resume(name)
+            said = gettext("Queue %(queue)s goes on.") if is_done else gettext("Queue %(queue)s was not paused.")
+        if is_done:
+            entries.append(entry(request, Queue, note, key=key))
     model_admin.message_user(request, said % words, messages.SUCCESS if is_done else messages.WARNING)
     return HttpResponseRedirect(store.list_url(model_admin.admin_site, Queue))
 

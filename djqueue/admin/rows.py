@@ -71,6 +71,8 @@ class Rows(Store):
 
     def count_states(self, everything: Matching) -> Mapping[str, int] | None:
         states: Counter[str] = Counter()
+        if everything.jobs is None:
+            return states
         until, before = time.monotonic() + COUNT_SECONDS, None
         while True:
             page = self.engine.newest(everything.jobs, before=before, limit=_COUNTED_AT_ONCE)
@@ -81,6 +83,8 @@ class Rows(Store):
                 return None
 
     def pages(self, everything: Matching, size: int) -> Iterator[list[int]]:
+        if everything.jobs is None:
+            return
         after, last = 0, self.engine.count(everything.jobs, limit=1).last
         while ids := self.engine.find(everything.jobs, after=after, last=last, limit=size):
             yield ids

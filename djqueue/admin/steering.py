@@ -20,7 +20,6 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin import AdminSite, helpers
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
@@ -30,6 +29,8 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import api
+from djqueue.admin.audit import audited, entry
+from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, bare, page_url, store_of
 from djqueue.admin.words import state_badge
 from djqueue.models import AbstractJob, Job
@@ -44,7 +45,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 SECONDS = 20.0
 BATCH = 1000
 MOST_LOGGED = 200
-"""Up to so many jobs get an entry each in the log; more share one that says how many they were."""
+"""Up to so many jobs of a batch get an entry each in the log; more share one that says how many they were."""
 _SHOWN = 20
 _NAMED = 5
 
@@ -146,9 +147,11 @@ def act(model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, qu
         raise PermissionDenied
     is_all = request.POST.get("select_across") == "1"
     ids = [] if is_all else _ids(store_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
-    if "confirmed" not in request.POST:
-        return _ask(model_admin, request, verb, queryset if is_all else None, ids)
-    return _do(model_admin, request, verb, queryset if is_all else None, ids)
+    form = ReasonForm.of(request)
+    if "confirmed" not in request.POST or (verb.takes_reason and form.is_refused):
+        return _ask(model_admin, request, verb, queryset if is_all else None, ids, form)
+    reason = form.sentence if verb.takes_reason else ""
+    return _do(model_admin, request, verb, queryset if is_all else None, ids, reason)
 
 
 def _ask(
@@ -157,6 +160,7 @@ def _ask(
     verb: Verb,
     everything: QuerySet[Any] | None,
     ids: list[int],
+    form: ReasonForm,
 ) -> HttpResponse:
     store, site = store_of(request), model_admin.admin_site
     jobs = store.jobs(ids)
@@ -193,6 +197,7 @@ def _ask(
         "back": one if "from_page" in request.POST else request.get_full_path(),
         "from_page": "from_page" in request.POST,
         "form_url": request.get_full_path(),
+        "reason": form["reason"],
     }
     return TemplateResponse(request, "admin/djqueue/steer_confirmation.html", context)
 
@@ -203,30 +208,28 @@ def _do(
     verb: Verb,
     everything: QuerySet[Any] | None,
     ids: list[int],
+    reason: str,
 ) -> HttpResponse:
-    reason = request.POST.get("reason", "").strip()
     values: dict[str, Any] = {"only": verb.states(request)}
     if verb.takes_reason:
         values.update(by=request.user.get_username(), reason=reason)
     store = store_of(request)
     verb_of = getattr(store.engine, verb.name)
-    report, done = api.Report(), []
-    is_cut = False
+    report, is_done, is_cut = api.Report(), False, False
     until = time.monotonic() + SECONDS
-    try:
-        for batch in _batches(ids) if everything is None else store.pages(everything, BATCH):
+    for batch in _batches(ids) if everything is None else store.pages(everything, BATCH):
+        # What was done stays done, and noted, when a later batch fails.
+        with audited(store, _announcement(model_admin, request, verb, batch, reason)) as entries:
             steered = verb_of(batch, **values)
-            report.add(steered)
-            done += [one for one in steered if one.is_done]
-            if time.monotonic() > until:
-                is_cut = True
-                break
-    finally:
-        # What was done stays done when a later batch fails.
-        _log(model_admin, request, verb, done, reason)
+            entries += _entries(model_admin, request, verb, [one for one in steered if one.is_done], reason)
+        report.add(steered)
+        is_done = is_done or bool(entries)
+        if time.monotonic() > until:
+            is_cut = True
+            break
     _tell(model_admin, request, verb, report, is_cut=is_cut)
     if "from_page" in request.POST and len(ids) == 1:
-        is_gone = verb.name == "delete" and done
+        is_gone = verb.name == "delete" and is_done
         site = model_admin.admin_site
         return HttpResponseRedirect(
             store.list_url(site, model_admin.model) if is_gone else page_url(site, Job, store.key(ids[0]))
@@ -234,35 +237,51 @@ def _do(
     return HttpResponseRedirect(request.get_full_path())
 
 
-def _log(
+_NOTES = {
+    SteerOutcome.CANCELLED: "Cancelled.",
+    SteerOutcome.REQUESTED: "Asked to end.",
+    SteerOutcome.RETRIED: "Retried.",
+    SteerOutcome.DISCARDED: "Discarded.",
+    SteerOutcome.DELETED: "Deleted.",
+}
+
+
+def _entries(
     model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, done: Sequence[Steered], reason: str
-) -> None:
-    """Note who did it: an entry per job, or one for all where they are too many."""
-    store = store_of(request)
-    common = {
-        "user_id": request.user.pk,
-        "content_type": ContentType.objects.get_for_model(model_admin.model),
-        "action_flag": DELETION if verb.name == "delete" else CHANGE,
-    }
-    said = {
-        SteerOutcome.CANCELLED: "Cancelled.",
-        SteerOutcome.REQUESTED: "Asked to end.",
-        SteerOutcome.RETRIED: "Retried.",
-        SteerOutcome.DISCARDED: "Discarded.",
-        SteerOutcome.DELETED: "Deleted.",
-    }
-    why = f" {reason}" if reason and verb.takes_reason else ""
+) -> list[LogEntry]:
+    """Note who did it: an entry per job, or one for all of a batch where they are too many."""
+    store, model, flag = store_of(request), model_admin.model, _flag(verb)
+    why = f" {reason}" if reason else ""
     if len(done) <= MOST_LOGGED:
-        LogEntry.objects.bulk_create(
-            LogEntry(**common, object_id=key, object_repr=f"#{key}", change_message=said[one.outcome] + why)
-            for one in done
-            if (key := store.key(one.id))
-        )
-        return
-    outcomes = Counter(said[one.outcome] for one in done)
+        keys = [store.key(one.id) for one in done]
+        return [
+            entry(request, model, _NOTES[one.outcome] + why, key=key, name=f"#{key}", flag=flag)
+            for key, one in zip(keys, done, strict=True)
+        ]
+    outcomes = Counter(_NOTES[one.outcome] for one in done)
     words = " ".join(f"{count:,}: {sentence}" for sentence, count in outcomes.items())
-    bounds = " to ".join(f"#{store.key(pick(one.id for one in done))}" for pick in (min, max))
-    LogEntry.objects.create(**common, object_repr=f"{len(done):,} jobs, {bounds}", change_message=words + why)
+    return [entry(request, model, words + why, name=_name(store, [one.id for one in done]), flag=flag)]
+
+
+def _announcement(
+    model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, ids: Sequence[int], reason: str
+) -> LogEntry:
+    """Note what is about to be done, for a store that knows nothing of the log."""
+    store = store_of(request)
+    key = store.key(ids[0]) if len(ids) == 1 else None
+    words = f"{verb.name.capitalize()} requested. {reason}".strip()
+    return entry(request, model_admin.model, words, key=key, name=_name(store, ids), flag=_flag(verb))
+
+
+def _flag(verb: Verb) -> int:
+    return DELETION if verb.name == "delete" else CHANGE
+
+
+def _name(store: Store, ids: Sequence[int]) -> str:
+    if len(ids) == 1:
+        return f"#{store.key(ids[0])}"
+    bounds = " to ".join(f"#{store.key(pick(ids))}" for pick in (min, max))
+    return f"{len(ids):,} jobs, {bounds}"
 
 
 def _tell(

@@ -11,7 +11,7 @@ without either means the tables, and in a project without any the first backend 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -27,7 +27,7 @@ from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError, InvalidOptions
-from djqueue.models import AbstractJob, Queue, Worker
+from djqueue.models import AbstractJob, Job, Queue, Worker
 from djqueue.records import QueueCounts
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Store(ABC):
     alias: str
     """The first of them: who asks for the crontab names it."""
     has_tables = False
+    database_of_writes = ""
+    """The alias in DATABASES whose transactions what is done to the store belongs to; empty if it belongs to none."""
 
     @property
     @abstractmethod
@@ -180,6 +182,18 @@ def database(model: type[models.Model]) -> str:
     if routed != DEFAULT_DB_ALIAS:
         return routed
     return next((backend.settings.database for backend in backends() if has_tables(backend)), DEFAULT_DB_ALIAS)
+
+
+def home_of(backends: Sequence[Any], read: str) -> str:
+    """Name the alias of the tables to write, of those backends that share them.
+
+    Where a router leads reads to an alias that no backend names, as to a replica, its word about writes decides between backends.
+    """
+    homes = [backend.settings.database for backend in backends]
+    for alias in (read, router.db_for_write(Job)):
+        if alias in homes:
+            return alias
+    return homes[0] if homes else router.db_for_write(Job)
 
 
 def _find(request: HttpRequest) -> Store:

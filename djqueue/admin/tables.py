@@ -12,7 +12,7 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import Now
 
 from djqueue.admin.changelist import JobChangeList
-from djqueue.admin.stores import Store, database
+from djqueue.admin.stores import Store, database, home_of
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.backends import PostgresBackend
 from djqueue.engines.postgres.engine import PostgresEngine
@@ -30,14 +30,16 @@ class Tables(Store):
     job_list = JobChangeList
 
     def __init__(self, backends: Sequence[PostgresBackend]) -> None:
+        # Read where the router says, which may be a replica; the engine writes where the backend's own options say.
         self.database = database(Job)
-        self.backends = [backend for backend in backends if backend.settings.database == self.database]
+        self.database_of_writes = home_of(backends, self.database)
+        self.backends = [backend for backend in backends if backend.settings.database == self.database_of_writes]
         self.aliases = [backend.alias for backend in self.backends or backends] or [DEFAULT_ALIAS]
         self.alias = self.aliases[0]
 
     @property
     def engine(self) -> PostgresEngine:
-        return self.backends[0].engine if self.backends else PostgresEngine(self.database)
+        return self.backends[0].engine if self.backends else PostgresEngine(self.database_of_writes)
 
     def rows(self, model: type[M]) -> QuerySet[M]:
         return cast("QuerySet[M]", model._default_manager.using(database(model)).annotate(as_of=Now()))
@@ -70,7 +72,7 @@ class Tables(Store):
 
     def counts(self) -> Mapping[str, QueueCounts] | None:
         try:
-            with time_limit(self.database, COUNT_LIMIT):
+            with time_limit(self.database_of_writes, COUNT_LIMIT):
                 return {count.queue: count for count in self.engine.counts()}
         except ReadTooSlow:
             return None

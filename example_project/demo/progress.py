@@ -1,4 +1,4 @@
-"""Show progress: bars on a terminal, plain lines elsewhere."""
+"""Show progress: one bar on a terminal, plain lines elsewhere."""
 
 import time
 from typing import Self
@@ -11,16 +11,17 @@ from demo.jobs import Tally
 SECONDS_BETWEEN_LINES = 3
 
 
-class Bars:
+class Bar:
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
-            TextColumn("{task.description:<28}"),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
+            TextColumn("jobs"),
             TimeElapsedColumn(),
             console=console,
         )
-        self.bars = {}
+        self.bar = self.progress.add_task("  done", total=None)
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -30,11 +31,7 @@ class Bars:
         self.progress.stop()
 
     def show(self, tally: Tally, *, has_ended: bool) -> None:
-        for task, states in sorted(tally.states.items()):
-            name = task.rpartition(".")[2]
-            if task not in self.bars:
-                self.bars[task] = self.progress.add_task(name, total=None)
-            self.progress.update(self.bars[task], total=states.total(), completed=tally.ended_of(task))
+        self.progress.update(self.bar, total=tally.enqueued, completed=tally.ended)
 
 
 class Lines:
@@ -58,5 +55,5 @@ class Lines:
             self.console.print(f"  {tally.enqueued:>5} enqueued, {tally.ended:>5} done", highlight=False)
 
 
-def progress(console: Console) -> Bars | Lines:
-    return Bars(console) if console.is_terminal else Lines(console)
+def progress(console: Console) -> Bar | Lines:
+    return Bar(console) if console.is_terminal else Lines(console)

@@ -64,13 +64,28 @@ class Size:
     bookings: int = 200
 
 
+class Patience:
+    """How long to wait while nothing happens. Slow work is no failure: every change starts the wait anew."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.last = (-1, -1)
+        self.since = 0.0
+
+    def has_ended(self, tally: Tally) -> bool:
+        now = (tally.enqueued, tally.ended)
+        if now != self.last:
+            self.last, self.since = now, time.monotonic()
+        return time.monotonic() - self.since > self.seconds
+
+
 class Show:
-    def __init__(self, console: Console, size: Size, *, deadline_seconds: float) -> None:
+    def __init__(self, console: Console, size: Size, *, patience_seconds: float) -> None:
         self.console = console
         self.size = size
         self.run_id = timezone.now().strftime("%Y%m%d-%H%M%S-%f")[:19]
         self.log = settings.VAR_DIR / "worker.log"
-        self.deadline = time.monotonic() + deadline_seconds
+        self.patience = Patience(patience_seconds)
         airports = dataset.airports()
         self.slices = [(start, start + BATCH) for start in range(0, len(airports), BATCH)][:: size.every]
         self.airports = [airport for start, stop in self.slices for airport in airports[start:stop]]
@@ -185,13 +200,16 @@ class Show:
             if has_ended:
                 return now
             must_run(worker, "worker", self.log)
-            if time.monotonic() > self.deadline:
+            if self.patience.has_ended(now):
                 missing = ", ".join(
                     f"{states.total() - now.ended_of(task)} of {task}"
                     for task, states in now.states.items()
                     if states.total() > now.ended_of(task)
                 )
-                raise CommandError(f"The deadline passed with jobs to do: {missing}.{tail(self.log)}")
+                raise CommandError(
+                    f"No job has ended for {self.patience.seconds:g} seconds, although there is work: {missing}."
+                    f"{tail(self.log)}"
+                )
             time.sleep(0.3)
 
     def check(self, tally: Tally, weather: WeatherService) -> None:

@@ -215,7 +215,11 @@ class TestJobs:
 
         assert response.status_code == 503
         assert "It hung up." in text(response)
-        assert [entry.change_message for entry in LogEntry.objects.all()] == ["Cancelled."] * 2
+        assert sorted(entry.change_message for entry in LogEntry.objects.all()) == [
+            "Cancel requested. (outcome unknown)",
+            "Cancelled.",
+            "Cancelled.",
+        ]
 
     @pytest.mark.parametrize("key", ["x", "other/x", "default/1", "nobody/1", "other/-1", "other/1/2"])
     def test_a_key_of_nothing_here_is_refused(self, operator: Client, behind: Behind, key: str) -> None:

@@ -6,11 +6,13 @@
     python -m tests.chaos --backend redis --seed 7 --minutes 3 --program /usr/bin/redis-server
 
 - ``plan``: from the seed, what is done to whom and when. Pure.
-- ``tasks``: jobs that write what they do into the ledger.
+- ``tasks``: jobs that write what they do into the ledger, by ``noting``.
+- ``hostile``: jobs that attack the process that runs them (``--hostile``).
 - ``ledger``: one append-only file per process, outside of the database; it survives kill -9.
 - ``producers``: threads that enqueue, and note what was acknowledged.
 - ``stores``: PostgreSQL and Redis, each broken in the ways in which it can break.
 - ``fleet``: supervisors with their workers, and the server; does what the plan says and notes when.
+- ``liveness``: whether what lives goes on.
 - ``checker``: reads the notes of all and says what is wrong. Pure: its own test plants violations.
 
 What the proof is worth: "acknowledged" means that the call to enqueue returned and its transaction committed, by the

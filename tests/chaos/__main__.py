@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="Default: another one each time; it is printed.")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--rate", type=float, default=20.0, help="Calls to enqueue per second and producer, of 3.")
+    parser.add_argument("--hostile", action="store_true", help="Among the jobs are some that attack their worker.")
     parser.add_argument("--keep", type=Path, help="Leave ledger and logs in this directory.")
     parser.add_argument("--plan", action="store_true", help="Only print what would be done.")
     parser.add_argument("--backend", choices=sorted(plan.WEIGHTS), default="postgres", help="What is broken.")
@@ -29,7 +31,10 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     acts = plan.make(seed, options.minutes * 60, options.backend)
-    print(f"chaos: {options.backend}, seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True)
+    load = "hostile" if options.hostile else "plain"
+    print(
+        f"chaos: {options.backend}, {load} load, seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True
+    )
     if options.plan:
         print(*acts, sep="\n")
         return 0
@@ -43,7 +48,9 @@ def main() -> int:
             store: stores.Store = stores.Postgres(database)
             if options.backend == "redis":
                 store = stores.Redis(servers.enter_context(embedded.valkey(program=options.program)), database.url)
-            violations = run(store, directory, acts, seed, options.minutes * 60, options.rate)
+            violations = run(
+                store, directory, acts, seed, options.minutes * 60, options.rate, is_hostile=options.hostile
+            )
             log = stores.log_of(store)
             violations += [
                 f"Server log: {line}" for line in log.splitlines() if any(word in line for word in store.odd)
@@ -52,14 +59,28 @@ def main() -> int:
     finally:
         if options.keep is None:
             shutil.rmtree(directory, ignore_errors=True)
-    for violation in violations[:50]:
-        print(f"VIOLATION {violation}")
+    # Many of one kind must not hide the others.
+    kinds = Counter[str]()
+    for violation in violations:
+        kinds[kind := re.sub(r"\d+", "N", violation.splitlines()[0])] += 1
+        if kinds[kind] <= 5:
+            print(f"VIOLATION {violation}")
+    for kind, count in kinds.items():
+        if count > 5:
+            print(f"VIOLATION {count} times: {kind}")
     print(f"chaos: {options.backend}, seed {seed}: {len(violations)} violations", flush=True)
     return 1 if violations else 0
 
 
 def run(
-    store: stores.Store, directory: Path, acts: list[plan.Act], seed: int, seconds: float, rate: float
+    store: stores.Store,
+    directory: Path,
+    acts: list[plan.Act],
+    seed: int,
+    seconds: float,
+    rate: float,
+    *,
+    is_hostile: bool,
 ) -> list[str]:
     os.environ.update(
         {**store.environment, "DJANGO_SETTINGS_MODULE": "tests.chaos.settings", DIRECTORY: str(directory)}
@@ -73,6 +94,7 @@ def run(
     from tests import backlog
     from tests.chaos.checker import Final, History, check
     from tests.chaos.fleet import SLOTS, Fleet
+    from tests.chaos.liveness import Watcher, idle_claims, probe
     from tests.chaos.producers import Producer
 
     call_command("migrate", verbosity=0)
@@ -81,13 +103,14 @@ def run(
     connection.close()
     ledger = Ledger(directory)
     fleet = Fleet(store, directory, ledger, {**os.environ, "PYTHONWARNINGS": "default"})
-    producers = [Producer(seed * 10 + number, ledger, rate) for number in range(3)]
+    producers = [Producer(seed * 10 + number, ledger, rate, is_hostile=is_hostile) for number in range(3)]
+    watcher = Watcher(Ledger(directory))
     problems: list[str] = []
     try:
         began = time.monotonic()
         fleet.start()
-        for producer in producers:
-            producer.start()
+        for thread in (*producers, watcher):
+            thread.start()
         for act in acts:
             fleet.wait(began + act.at)
             print(act, flush=True)
@@ -112,34 +135,42 @@ def run(
         def workers(is_dead: bool) -> int:
             return sum(worker.is_dead == is_dead for worker in backlog.engine().workers())
 
+        problems += probe(
+            directory,
+            ledger,
+            lambda: set(backlog.worker_pids()),
+            lambda seconds: fleet.wait(time.monotonic() + seconds),
+        )
         # A sweep for claims without an owner comes once a minute.
         settle("Jobs have not ended", 100, lambda: not backlog.live())
         processes = plan.SUPERVISORS * plan.PROCESSES
         settle("Dead workers are left", 45, lambda: workers(False) == processes)
         settle("Dead workers are left", 45, lambda: not workers(True))
+        watcher.stop()
+        watcher.join(30)
         fleet.stop()
-        survivors = fleet.survivors()
-        if survivors:
-            problems.append(f"Worker processes are left: {survivors}.")
+        settle("Processes are left", 30, lambda: not fleet.survivors())
         time.sleep(0.5)  # a server process lives a moment longer than its client
         with connection.cursor() as cursor:
             cursor.execute("SELECT job, count(*) FROM chaos_effect GROUP BY job")
             effects = Counter(dict(cursor.fetchall()))
         if rows := len(backlog.engine().workers()):
             problems.append(f"{rows} workers left at the end.")
-        history = History(effects=effects, slots=SLOTS, supervisor_of=fleet.supervisor_of())
+        history = History(
+            effects=effects, slots=SLOTS, supervisor_of=fleet.supervisor_of(), process_of=fleet.process_of()
+        )
         for job in backlog.jobs():
             history.finals[job.id] = Final(str(job.state), job.attempt, job.max_attempts, live=not job.state.is_final)
         backlog.close()
         problems += store.leftovers()
     finally:
-        for producer in producers:
-            producer.stop()
+        for thread in (*producers, watcher):
+            thread.stop()
         fleet.kill()
     history.problems = [*problems, *fleet.problems, *fleet.log_problems()]
     history.add(read(directory))
     _report(history, fleet.counts)
-    return check(history)
+    return [*check(history), *idle_claims(history)]
 
 
 def _report(history: object, counts: dict[str, int]) -> None:

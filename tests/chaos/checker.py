@@ -11,6 +11,8 @@ When is a further execution explained? Take two executions of one job that follo
 - A's process was told to leave (SIGTERM, to it or to its supervisor) and A ran on for longer than it may, or its outcome could not
   be stored for as long.
 - A is transactional and the store went away around its commit.
+- A's process was told by its own task to end its event loop, and A was cut off by that.
+- A broke its own connection and said so ("unclear"): it may be completed or run again.
 - The store crashed and forgot what it had answered last (Redis that syncs each second), A's claim or outcome among it.
 
 What was acknowledged in the time that the store forgot may be lost, with what became of it. It is counted.
@@ -43,6 +45,9 @@ _ENDS = {
     "poison": {"discarded", "completed"},
 }
 """How jobs of a task end; all others are completed."""
+_TRANSACTIONAL = {"write", "fork_and_write", "end_transaction"}
+_EFFECTS = {"write": (1, 1), "fork_and_write": (2, 2), "end_transaction": (1, None), "write_alone": (1, None)}
+"""How many effects a completed job of a task has, at least and at most."""
 
 
 class Span(NamedTuple):
@@ -62,7 +67,7 @@ class Execution:
     queue: str = "default"
     end: float | None = None
     outcome: str = ""
-    """``returned``, ``again``, ``ended`` or ``broken off``; '' while there is no end."""
+    """``returned``, ``again``, ``unclear``, ``ended`` or ``broken off``; '' while there is no end."""
 
 
 class Final(NamedTuple):
@@ -88,7 +93,15 @@ class History:
     """When; of jobs of a transaction, when it had committed."""
     followed_up: set[int] = field(default_factory=set)
     """Jobs of a transaction: where the store takes no part in it, they arrive when the store is back."""
+    loops: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """When a task ended the event loop of its process."""
+    copies: dict[int, int] = field(default_factory=dict)
+    """Process that a task's fork made → the worker that it is a copy of."""
+    held: list[tuple[float, list[tuple[int, int, str]]]] = field(default_factory=list)
+    """What executed according to the store at a time: job, claim, worker."""
     supervisor_of: dict[int, int] = field(default_factory=dict)
+    process_of: dict[str, int] = field(default_factory=dict)
+    """Worker → its process."""
     finals: dict[int, Final] = field(default_factory=dict)
     effects: Counter[int] = field(default_factory=Counter)
     slots: dict[str, int] = field(default_factory=dict)
@@ -128,6 +141,14 @@ class History:
                         self.stops[pid].append(Span(note["since"], at))
                 case "outage":
                     self.outages.append(Span(note["since"], at))
+                case "loop":
+                    self.loops[note["pid"]].append(at)
+                case "copy":
+                    self.copies[note["pid"]] = note["parent"]
+                case "held":
+                    self.held.append((at, [(job, claim, worker) for job, claim, worker in note["claims"]]))
+                case "problem":
+                    self.problems.append(note["text"])
                 case "forgotten":
                     self.forgotten.append(Span(note["since"], at))
 
@@ -173,16 +194,20 @@ class _Checker:
                 yield f"it ended as {final.state}."
             if final.attempt > final.max_attempts:
                 yield f"attempt {final.attempt} of {final.max_attempts}."
-            if final.state == "completed" and not any(e.outcome == "returned" for e in executions):
+            if final.state == "completed" and not any(e.outcome in ("returned", "unclear") for e in executions):
                 yield "it is completed, and no execution of it returned."
             if any(e.attempt > final.max_attempts for e in executions):
                 yield "it was started more often than it has attempts."
             if final.attempt > len(executions) and not (h.kills or h.stops):
                 yield "an attempt was spent that nobody started."
-        if h.enqueued.get(job) == "write":
-            expected = int(final is not None and final.state == "completed")
-            if h.effects[job] != expected:
-                yield f"its effect is there {h.effects[job]} times instead of {expected}."
+        if (expected := _EFFECTS.get(h.enqueued.get(job, ""))) is not None:
+            is_completed = final is not None and final.state == "completed"
+            least, most = expected if is_completed else (0, 0 if expected[1] is not None else None)
+            if h.effects[job] < least or (most is not None and h.effects[job] > most):
+                yield f"its effect is there {h.effects[job]} times instead of {least}."
+        for e in executions:
+            if e.pid in h.copies:
+                yield f"attempt {e.attempt} ran in process {e.pid}, the copy that a fork made of {h.copies[e.pid]}."
         for a, b in pairwise(executions):
             reason = self._explain(a, b)
             if not reason:
@@ -191,20 +216,24 @@ class _Checker:
                 yield f"attempt {b.attempt} in process {b.pid} overlaps with the execution before, which was {reason}."
 
     def _explain(self, a: Execution, b: Execution) -> str:
-        if a.outcome == "again" and a.end is not None and a.end <= b.start:
+        if a.outcome in ("again", "unclear") and a.end is not None and a.end <= b.start:
             return "natural"
         unstored = self._unstored_until(a)
         if any(
             a.start - KILL_SECONDS <= at <= min(b.start, unstored) + KILL_SECONDS for at in self.h.kills.get(a.pid, ())
         ):
             return "killed"
+        if (a.end is None or a.outcome == "broken off") and any(
+            a.start <= at <= b.start and (a.end is None or at <= a.end) for at in self.h.loops.get(a.pid, ())
+        ):
+            return "cut off"
         if self._fell_silent(a, b) or self._woke_up_late(b):
             return "silent"
         if self._had_to_leave(a):
             return "left"
         if any(span.meets(a.start - CLAIM_SECONDS, unstored) and b.start >= span.start for span in self.h.forgotten):
             return "forgotten"
-        if self.h.enqueued.get(a.job) == "write" and any(
+        if self.h.enqueued.get(a.job) in _TRANSACTIONAL and any(
             span.meets(a.start, (a.end or b.start) + ACK_SECONDS) for span in self.h.outages
         ):
             return "uncommitted"
@@ -250,7 +279,8 @@ class _Checker:
         if a.end is not None:
             return a.end
         # A process that its own supervisor killed tells nobody when; it was silent before, and that explains the overlap.
-        killed = [at - KILL_SECONDS for at in self.h.kills.get(a.pid, ()) if at >= a.start - KILL_SECONDS]
+        ends = (*self.h.kills.get(a.pid, ()), *self.h.loops.get(a.pid, ()))
+        killed = [at - KILL_SECONDS for at in ends if at >= a.start - KILL_SECONDS]
         return min(killed, default=float("inf"))
 
     def slots(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.chaos.hostile import NOISE
 from tests.chaos.ledger import Ledger
 from tests.chaos.plan import PROCESSES, SUPERVISORS, Act
 from tests.chaos.stores import Store
@@ -57,10 +58,14 @@ class Member:
 
     def has_begun(self) -> bool:
         """Whether it had workers. Before, while Python still imports, SIGTERM ends it in the ordinary way."""
-        return "worker.start" in self.log.read_text(errors="replace")
+        return "worker.start" in self.text()
+
+    def text(self) -> str:
+        """What it and its workers have written, without what a task floods the log with."""
+        return self.log.read_text(errors="replace").replace(NOISE, "")
 
     def children(self) -> list[int]:
-        return sorted(pid for pid, parent in _processes() if parent == self.pid)
+        return sorted(pid for pid, parent, _ in _processes() if parent == self.pid)
 
 
 class Fleet:
@@ -260,22 +265,29 @@ class Fleet:
             _send([pid], signal.SIGKILL)
 
     def survivors(self) -> list[int]:
-        """Workers of this run that still live."""
-        return [pid for pid in self.supervisor_of() if b"djqueue.runtime.child" in _command(pid)]
+        """Workers of this run that still live, and what their tasks have started."""
+        groups = {member.pid for member in (*self.past, *filter(None, self.members))}
+        return [pid for pid, _, group in _processes() if group in groups]
 
     def supervisor_of(self) -> dict[int, int]:
-        """Process id of each worker → that of its supervisor, by the logs."""
-        found = {}
+        """Process id of each worker → that of its supervisor."""
+        return {pid: supervisor for _, pid, supervisor in self._workers()}
+
+    def process_of(self) -> dict[str, int]:
+        """Id of each worker → its process id."""
+        return {worker: pid for worker, pid, _ in self._workers()}
+
+    def _workers(self) -> Iterator[tuple[str, int, int]]:
+        """Yield id, process and supervisor of each worker, by the logs."""
         for member in [*self.past, *filter(None, self.members)]:
-            for pid in re.findall(r"worker\.start .* pid=(\d+)", member.log.read_text(errors="replace")):
-                found[int(pid)] = member.pid
-        return found
+            for worker, pid in re.findall(r"worker\.start .* id=(\S+) pid=(\d+)", member.text()):
+                yield worker, int(pid), member.pid
 
     def log_problems(self) -> Iterator[str]:
         """Yield errors that nothing in the plan explains, and tracebacks that are no task's."""
         for member in self.past:
             level = event = ""
-            for number, line in enumerate(member.log.read_text(errors="replace").splitlines(), 1):
+            for number, line in enumerate(member.text().splitlines(), 1):
                 if match := _RECORD.match(line):
                     level, event = match.groups()
                     if level in ("ERROR", "CRITICAL") and event not in _MEANT:
@@ -290,18 +302,11 @@ def _send(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _processes() -> Iterator[tuple[int, int]]:
-    """Yield (process, parent) of every process that is no zombie."""
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Yield (process, parent, process group) of every process that is no zombie."""
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with suppress(OSError, IndexError):
-                state, parent, *_ = Path(entry.path, "stat").read_text().rpartition(") ")[2].split()
+                state, parent, group, *_ = Path(entry.path, "stat").read_text().rpartition(") ")[2].split()
                 if state != "Z":
-                    yield int(entry.name), int(parent)
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+                    yield int(entry.name), int(parent), int(group)

@@ -13,19 +13,46 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from djqueue.exceptions import DjqueueError
 from tests import backlog
-from tests.chaos import tasks
+from tests.chaos import hostile, tasks
 from tests.chaos.ledger import Ledger
 
 BACKLOG_LIMIT = 1500
 """Producers pause where so many jobs wait: a run ends only when all of them have ended."""
 
+_Way = tuple[float, str, Callable[[], list[Any]]]
+"""How often, which task, and what makes its arguments."""
+
+
+def _named(name: str) -> Any:
+    return getattr(hostile, name, None) or getattr(tasks, name)
+
+
+def _attacks(chance: random.Random) -> list[_Way]:
+    return [
+        (0.15, "leave", lambda: [chance.choice([0, 0, 3])]),
+        (1, "sys_exit", list),
+        (1, "asys_exit", list),
+        (0.3, "end_loop", lambda: [chance.choice(hostile.LOOP_ENDS)]),
+        (0.5, "fork", lambda: [chance.choice(hostile.FORKS)]),
+        (0.5, "afork", lambda: [chance.choice(hostile.FORKS)]),
+        (0.5, "fork_and_write", lambda: [chance.choice(hostile.FORKS)]),
+        (0.5, "terminate", list),
+        (6, "write_alone", list),
+        (2, "change_session", lambda: [chance.choice(hostile.SESSIONS)]),
+        (1, "open_transaction", list),
+        (1, "end_transaction", lambda: [chance.choice(["ROLLBACK", "ROLLBACK", "COMMIT"])]),
+        (0.5, "start_threads", lambda: [round(chance.uniform(1, 10), 1), chance.random() < 0.5]),
+        (0.15, "shout", lambda: [chance.randint(1, 3)]),
+    ]
+
 
 class Producer(threading.Thread):
-    def __init__(self, seed: int, ledger: Ledger, per_second: float) -> None:
+    def __init__(self, seed: int, ledger: Ledger, per_second: float, *, is_hostile: bool) -> None:
         super().__init__(name="chaos-producer")
         self._chance = random.Random(seed)
         self._ledger = ledger
         self._pause = 1 / per_second
+        self._is_hostile = is_hostile
         self._stop_event = threading.Event()
 
     def stop(self) -> None:
@@ -53,13 +80,13 @@ class Producer(threading.Thread):
         elif way < 0.25:
             name, arguments = self._choose()
             many = [(arguments, {})] * self._chance.randint(2, 30)
-            if name in ("poison", "write"):
+            if name in ("poison", "write") or hasattr(hostile, name):
                 many = many[:2]
-            result = getattr(tasks, name).enqueue_many(many)
+            result = _named(name).enqueue_many(many)
             self._ledger.note("enqueued", jobs=[int(id) for id in result.ids], task=name, arguments=arguments)
         else:
             name, arguments = self._choose()
-            task = self._delayed(getattr(tasks, name))
+            task = self._delayed(_named(name))
             id = int(task.enqueue(*arguments).id)
             self._ledger.note("enqueued", jobs=[id], task=name, arguments=arguments)
 
@@ -69,7 +96,7 @@ class Producer(threading.Thread):
         ids: list[int] = []
         with transaction.atomic():
             for name, arguments in chosen:
-                ids.append(int(getattr(tasks, name).enqueue(*arguments).id))
+                ids.append(int(_named(name).enqueue(*arguments).id))
                 time.sleep(self._chance.uniform(0, 0.05))
             if is_rolled_back:
                 # Noted before the end: from here on there is no way for it to commit.
@@ -90,7 +117,7 @@ class Producer(threading.Thread):
 
     def _choose(self) -> tuple[str, list[Any]]:
         chance = self._chance
-        ways: list[tuple[float, str, Callable[[], list[Any]]]] = [
+        ways: list[_Way] = [
             (30, "quick", list),
             (25, "aquick", list),
             (10, "nap", lambda: [round(chance.uniform(0.01, 0.5), 3)]),
@@ -106,7 +133,9 @@ class Producer(threading.Thread):
             (0.15, "poison", lambda: [chance.choice([1, 1, 3])]),
             (8, "write", lambda: [round(chance.uniform(0, 0.5), 3), chance.random() < 0.3]),
         ]
+        if self._is_hostile:
+            ways += _attacks(chance)
         if not backlog.engine().is_transactional:
-            ways = [way for way in ways if way[1] != "write"]
+            ways = [way for way in ways if way[1] not in ("write", "fork_and_write", "end_transaction")]
         [(_, name, arguments)] = chance.choices(ways, [way[0] for way in ways])
         return name, arguments()

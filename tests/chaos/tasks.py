@@ -6,46 +6,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from django.db import connection
 
-from djqueue import Cancel, Discard, Retry, Snooze, compat, task
-from tests.chaos.ledger import DIRECTORY, Ledger
-
-# A store outside of the database refuses the tasks that ask for it, where they are written.
-CAN_COMMIT_TOGETHER: bool = getattr(compat.task_backends["default"], "supports_transactional", False)
-
-
-@cache
-def ledger() -> Ledger:
-    return Ledger(Path(os.environ[DIRECTORY]))
-
-
-@contextmanager
-def noted(context: Any) -> Iterator[None]:
-    """Note the start, and at the end whether the job returned, wants to run again, or has failed."""
-    job = {"job": context.job.id, "attempt": context.attempt, "pid": os.getpid()}
-    ledger().note("start", queue=context.job.queue, **job)
-    outcome = "broken off"
-    try:
-        yield
-        outcome = "returned"
-    except Snooze:
-        outcome = "again"
-        raise
-    except (Cancel, Discard):
-        outcome = "ended"
-        raise
-    except Exception:
-        outcome = "ended" if context.job.is_last_attempt else "again"
-        raise
-    finally:
-        ledger().note("end", outcome=outcome, **job)
+from djqueue import Cancel, Discard, Retry, Snooze, task
+from tests.chaos.hostile import CAN_COMMIT_TOGETHER
+from tests.chaos.noting import ledger, noted
 
 
 @task(takes_context=True)

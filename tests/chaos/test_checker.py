@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos import plan
 from tests.chaos.checker import Execution, Final, History, Span, check
+from tests.chaos.liveness import idle_claims
 
 SUPERVISOR, CHILD, OTHER = 100, 101, 202
 
@@ -162,6 +163,34 @@ def more_jobs_than_slots() -> History:
     return made
 
 
+@planted("the copy that a fork made of 101")
+def a_run_in_the_copy_that_a_fork_made() -> History:
+    made = history(ran(1, 2, "again"), ran(2, 3, pid=303, attempt=2))
+    made.copies[303] = CHILD
+    return made
+
+
+@planted("no explanation")
+def a_second_run_after_a_first_that_ended_well_before_its_event_loop_did() -> History:
+    made = history(ran(1, 2), ran(5, 6, pid=OTHER, attempt=2))
+    made.loops[CHILD] = [1.5]
+    return made
+
+
+@planted("effect is there 0 times")
+def a_completed_job_without_its_row_after_a_rollback_of_its_own() -> History:
+    made = history(ran(1, 2, "unclear"))
+    made.enqueued[7] = "end_transaction"
+    return made
+
+
+@planted("effect is there 0 times")
+def a_row_that_went_with_the_transaction_of_another_job() -> History:
+    made = history(ran(1, 2))
+    made.enqueued[7] = "write_alone"
+    return made
+
+
 @planted("a connection is left")
 def what_the_run_saw_itself() -> History:
     made = history(ran(1, 2))
@@ -198,6 +227,52 @@ def test_a_supervisor_that_was_stopped_for_long_explains_an_overlap() -> None:
     made.stops[SUPERVISOR] = [Span(2, 20)]
 
     assert check(made) == []
+
+
+def test_the_end_of_its_event_loop_explains_the_next_run_of_what_it_cut_off() -> None:
+    for first in (ran(1, None), ran(1, 2, "broken off")):
+        made = history(first, ran(5, 6, pid=OTHER, attempt=2))
+        made.loops[CHILD] = [1.5]
+
+        assert check(made) == []
+
+
+def test_a_job_that_broke_its_own_connection_may_be_completed_or_run_again() -> None:
+    assert check(history(ran(1, 2, "unclear"))) == []
+    assert check(history(ran(1, 2, "unclear"), ran(3, 4, attempt=2))) == []
+
+
+WORKER = "00000000-0000-0000-0000-000000000007"
+
+
+def holding(made: History, *, start: float = 10, end: float = 60) -> History:
+    """Let the store say all the time that the worker holds job 7."""
+    made.process_of[WORKER] = CHILD
+    made.held = [(float(at), [(7, 1, WORKER)]) for at in range(int(start), int(end) + 1, 2)]
+    return made
+
+
+def test_a_claim_that_stands_still_is_found() -> None:
+    killed = history(ran(11, None))
+    killed.kills[CHILD] = [12]
+
+    for made in (history(), history(ran(1, 11)), killed):
+        [sentence] = idle_claims(holding(made))
+
+        assert "Job 7 (quick): process 101 held claim 1" in sentence
+
+
+def test_a_claim_stands_for_a_reason_while_its_job_runs_and_while_something_hinders_its_worker() -> None:
+    hindered = history()
+    hindered.outages = [Span(5, 50)]
+    stopped = history()
+    stopped.stops[SUPERVISOR] = [Span(20, 21)]
+    orphaned = history()
+    orphaned.kills[SUPERVISOR] = [12]
+
+    for made in (history(ran(11, None)), history(ran(11, 59)), hindered, stopped, orphaned):
+        assert list(idle_claims(holding(made))) == []
+    assert list(idle_claims(holding(history(), end=30))) == []
 
 
 def test_what_the_store_forgot_may_be_lost_and_is_counted() -> None:
@@ -241,6 +316,10 @@ def test_notes_become_a_history() -> None:
         {"kind": "stopped", "at": 9.0, "since": 5.0, "pids": [CHILD]},
         {"kind": "outage", "at": 9.0, "since": 8.0},
         {"kind": "forgotten", "at": 9.0, "since": 6.0},
+        {"kind": "loop", "at": 3.5, "pid": CHILD},
+        {"kind": "copy", "at": 3.6, "pid": 303, "parent": CHILD},
+        {"kind": "held", "at": 3.7, "claims": [[7, 1, WORKER]]},
+        {"kind": "problem", "at": 3.8, "text": "It hurts."},
     ]
 
     made.add(reversed(notes))
@@ -251,6 +330,10 @@ def test_notes_become_a_history() -> None:
     assert made.stops[CHILD] == [Span(5.0, 9.0)]
     assert made.outages == [Span(8.0, 9.0)]
     assert made.forgotten == [Span(6.0, 9.0)]
+    assert made.loops[CHILD] == [3.5]
+    assert made.copies == {303: CHILD}
+    assert made.held == [(3.7, [(7, 1, WORKER)])]
+    assert made.problems == ["It hurts."]
 
 
 def test_an_id_that_was_given_twice_is_found() -> None:

@@ -315,6 +315,12 @@ async def overstay_async(label: str, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+@task(timeout=1, max_attempts=1)
+def fail_late() -> None:
+    time.sleep(1.5)
+    raise KeyError("late")
+
+
 @task(timeout=1, max_attempts=1, takes_context=True)
 def obey(context: Any, label: str) -> str:
     write(label)
@@ -412,4 +418,4 @@ async def swallow_cancellation() -> str:
     return "went on"
 
 
-from tests.ledger import hostile  # noqa: E402, F401  its tasks are found with ours
+from tests.ledger import hostile, spoilt  # noqa: E402, F401  their tasks are found with ours

@@ -12,6 +12,7 @@ from django.db import connections
 
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backends import backend_of
+from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
 
@@ -35,7 +36,7 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
-            self.stderr.write(f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
+            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
         connections.close_all()
         scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []

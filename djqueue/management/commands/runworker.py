@@ -13,6 +13,7 @@ from django.db import connections
 
 from djqueue import conf
 from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
@@ -95,7 +96,7 @@ class Command(BaseCommand):
         )
         configure(options["verbosity"])
         if options["verbosity"]:
-            self.stderr.write(_banner(spec, backend))
+            notice(self, _banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
         sys.exit(Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend)).run())

@@ -9,13 +9,14 @@
 -- A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
 -- SKIP LOCKED: a row that is being acked at this moment is not lost; the next run looks again.
 -- Everything about a lost job is worked out in one CTE: joining two of them, of which the planner expects one row each,
--- compares each row with each.
+-- compares each row with each. The rows are found again by their ctid, as in fetch.sql, and the LIMIT that the planner cannot know
+-- keeps it from reading the whole table for that.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),
 locked AS MATERIALIZED (
     SELECT
-        id, attempt, max_attempts, attempted_by, cancel_request,
+        ctid AS place, id, attempt, max_attempts, attempted_by, cancel_request,
         %(ran_id)s::bigint[] IS NULL
         OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
     FROM djqueue_job
@@ -23,12 +24,12 @@ locked AS MATERIALIZED (
         attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
         AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
     ORDER BY id
-    LIMIT %(limit)s
+    LIMIT (SELECT %(limit)s::bigint)
     FOR UPDATE SKIP LOCKED
 ),
 lost AS MATERIALIZED (
     SELECT
-        id,
+        place,
         CASE
             WHEN cancel_request IS NOT NULL THEN 'cancelled'
             WHEN has_run AND attempt >= max_attempts THEN 'discarded'
@@ -50,13 +51,13 @@ requeued AS (
     UPDATE djqueue_job AS job
     SET state = 'available', attempt = lost.new_attempt, errors = job.errors || lost.new_errors
     FROM lost
-    WHERE job.id = lost.id AND lost.new_state = 'available'
+    WHERE job.ctid = lost.place AND lost.new_state = 'available'
     RETURNING job.queue
 ),
 removed AS (
     DELETE FROM djqueue_job AS job
     USING lost
-    WHERE job.id = lost.id AND lost.new_state <> 'available'
+    WHERE job.ctid = lost.place AND lost.new_state <> 'available'
     RETURNING job.*, lost.new_state, lost.new_attempt, lost.new_errors
 ),
 ended AS (

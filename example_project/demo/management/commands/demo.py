@@ -16,18 +16,22 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--deadline", type=float, default=170, help="Seconds until the demo gives up.")
+        parser.add_argument(
+            "--patience", type=float, default=180, help="Seconds without a finished job after which the demo gives up."
+        )
         parser.add_argument("--small", action="store_true", help="A tenth of the jobs, for a quick look.")
 
-    def handle(self, *args: Any, deadline: float, small: bool, **options: Any) -> None:
+    def handle(self, *args: Any, patience: float, small: bool, **options: Any) -> None:
         leave_on_sigterm()
+        # Django's wrapper of stdout would end every write with a line break, and so every frame of the progress bar.
+        self.stdout.ending = ""
         # Width: where there is no terminal, the table must not be folded to the 80 columns that rich assumes.
         console = Console(file=self.stdout, soft_wrap=False)
         if not console.is_terminal:
             console.width = 120
         size = Size(every=10, postcards=20, weather=100, bookings=40) if small else Size()
         try:
-            Show(console, size, deadline_seconds=deadline).run()
+            Show(console, size, patience_seconds=patience).run()
         except KeyboardInterrupt:
             console.print("Stopped. The worker has ended; run the demo again whenever you like.")
             raise SystemExit(130) from None

@@ -1,6 +1,7 @@
 import socket
 import time
 from argparse import ArgumentParser
+from subprocess import Popen
 from typing import Any
 
 from django.conf import settings
@@ -9,7 +10,8 @@ from django.core.management.base import BaseCommand
 
 from airports import dataset
 from airports.models import Airport
-from airports.tasks import draw_world_map, import_airports
+from airports.tasks import draw_postcard, draw_world_map, import_airports
+from demo.jobs import highest_id, tally
 from demo.login import PASSWORD, USERNAME, create_login
 from demo.processes import leave_on_sigterm, manage, must_run
 from demo.weather import WeatherService
@@ -41,8 +43,7 @@ class Command(BaseCommand):
                 weather,
             ):
                 self._wait_for(port, site)
-                if not Airport.objects.exists():
-                    self._import()
+                self._fill(worker, site)
                 self.stdout.write(f"\n  Site:   http://{address}/")
                 login = f"   login {USERNAME}, password {PASSWORD}" if has_login else ""
                 self.stdout.write(f"  Admin:  http://{address}/admin/{login}")
@@ -54,14 +55,32 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             self.stdout.write("Stopped.")
 
-    def _import(self) -> None:
-        count = len(dataset.airports())
-        import_airports.enqueue_many(((start, start + 500), {}) for start in range(0, count, 500))
-        draw_world_map.using(priority=-100).enqueue()
-        self.stdout.write(f"The worker imports {count:,} airports.")
+    def _fill(self, *processes: Popen) -> None:
+        """Have the worker do what is missing on the first page, and wait for it: what a browser opens then is complete.
 
-    def _wait_for(self, port: int, site: Any) -> None:
-        deadline = time.monotonic() + 30
+        The map comes after the import, because it consists of the airports.
+        """
+        airports = dataset.airports()
+        before = highest_id()
+        if is_incomplete := Airport.objects.count() < len(airports):
+            self.stdout.write(f"The worker imports {len(airports):,} airports and draws the map ...")
+            import_airports.enqueue_many(((start, start + 500), {}) for start in range(0, len(airports), 500))
+            self._wait_for_jobs(before, *processes)
+        if is_incomplete or not (settings.MEDIA_ROOT / "world.png").exists():
+            draw_world_map.enqueue()
+        if not Airport.objects.exclude(postcard="").exists():
+            famous = [airport.icao for airport in airports if airport.iata in dataset.FAMOUS]
+            draw_postcard.enqueue_many(((icao,), {}) for icao in famous)
+        self._wait_for_jobs(before, *processes)
+
+    def _wait_for_jobs(self, after: int, *processes: Popen) -> None:
+        while (now := tally(after)).ended < now.enqueued:
+            for process in processes:
+                must_run(process, "worker or the site")
+            time.sleep(0.2)
+
+    def _wait_for(self, port: int, site: Popen) -> None:
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             must_run(site, "site")
             with socket.socket() as probe:
