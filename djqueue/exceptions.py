@@ -18,6 +18,7 @@
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
+    ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
     └── WorkerLost              recorded for a job whose worker died
 
     Steering (raised by a task, never an error of djqueue)
@@ -119,6 +120,10 @@ class EngineRefused(DjqueueError):
 
 class TaskTimeout(DjqueueError):
     """The task ran longer than its timeout."""
+
+
+class UnreadableJob(DjqueueError):
+    """Somebody edited what the store has of this job, and it cannot be read. It is put aside; correct or delete it."""
 
 
 class WorkerLost(DjqueueError):

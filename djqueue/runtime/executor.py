@@ -25,7 +25,7 @@ from djqueue import carriers, hooks, telemetry
 from djqueue.compression import decode_arguments
 from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineUnavailable, UnreadableJob
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
@@ -33,7 +33,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import broken, for_job, outcome_of
+from djqueue.runtime.outcomes import broken, for_job, outcome_of, parked
 from djqueue.runtime.runs import Failure, Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
@@ -103,7 +103,7 @@ class Executor:
                     # Not the task's: its database router, for example. The slot must not go with it, nor the outcome.
                     self._conclude_broken(execution, error)
                     seconds = 0.0
-                execution = lane.next_for_thread(seconds, self._release_connections)
+                execution = lane.next_for_thread(execution.place, seconds, self._release_connections)
         finally:
             django_connections.close_all()
 
@@ -224,7 +224,7 @@ class Executor:
         process.end_copy(None)
         run = self._begin(execution)
         if run is None:
-            self._due.extend([(lane, following) for following in lane.finish_async(0.0)])
+            self._due.extend([(lane, following) for following in lane.finish_async(execution.place, 0.0)])
         else:
             # A context of its own: it is most often started from within the task of another job.
             _task(self._execute_async(lane, run), loop=asyncio.get_running_loop(), context=Context())
@@ -249,7 +249,7 @@ class Executor:
         except BaseException as error:
             self._conclude_broken(run.execution, error)
         finally:
-            self._start_tasks(lane, lane.finish_async(time.monotonic() - run.started))
+            self._start_tasks(lane, lane.finish_async(run.execution.place, time.monotonic() - run.started))
 
     async def _call_async(self, run: Run) -> Callable[[], None] | None:
         job, task = run.execution.job, run.execution.task
@@ -305,7 +305,10 @@ class Executor:
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
-        args, kwargs = decode_arguments(job.args, job.kwargs)
+        try:
+            args, kwargs = decode_arguments(job.args, job.kwargs)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UnreadableJob(str(error)) from error
         if task.takes_context:
             args.insert(0, self._observers.context(run))
         return args, kwargs
@@ -355,6 +358,9 @@ class Executor:
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
         """Return the ack of a run that raised, and what is told of it; None for what was meant, a snooze."""
         job = run.execution.job
+        if isinstance(error, UnreadableJob):
+            telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))
+            return parked(job, error), None
         try:
             error = run.judge(error)
         except BaseException as problem:  # an exception that cannot even be asked for its class
@@ -362,7 +368,7 @@ class Executor:
         outcome = outcome_of(error, job, run.execution.task)
         entry = failure = None
         if outcome.is_error:
-            failure = Failure(error, format_error(error))
+            failure = Failure(error, "" if run.was_cancelled_where_it_waited(error) else format_error(error))
             entry = encode_error(
                 error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback, problem=outcome.problem
             )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from djqueue import compat, hooks, telemetry
-from djqueue.exceptions import Steering
+from djqueue.exceptions import Cancel, Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.runs import Failure, Run
@@ -80,7 +80,9 @@ class Observers:
                 compat.task_finished.send_robust(self._sender, task_result=result)
             except BaseException as problem:
                 hooks.report(problem, "The signal task_finished could not be sent for job %s.", job.id)
-        if ack.state in _FAILED:
+        if isinstance(error, Cancel):
+            level = logging.INFO  # somebody wanted it, or the task itself
+        elif ack.state in _FAILED:
             level = logging.ERROR
         elif error is not None:
             level = logging.WARNING

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import NamedTuple
 from uuid import UUID
 
 from djqueue import hooks
 from djqueue.backoff import delay_seconds
-from djqueue.encoding import encode_error
+from djqueue.encoding import encode_error, storable
 from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
 from djqueue.records import Ack, ClaimedJob, TakenJob
 from djqueue.states import JobState
@@ -17,6 +18,9 @@ from djqueue.tasks import Task
 _INTERRUPTED = (
     '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'
 )
+
+PARK_SECONDS = 30.0
+"""How long a job of an unknown task waits before a worker looks at it again."""
 
 
 class Outcome(NamedTuple):
@@ -66,6 +70,15 @@ def for_job(ack: Ack, job: ClaimedJob) -> Ack:
     if ack.started is not None and not ack.state.is_final:
         ack = ack._replace(state=JobState.DISCARDED, finished=time.monotonic(), error=ack.error or _INTERRUPTED)
     return ack._replace(taken=job)
+
+
+def parked(job: ClaimedJob, reason: object) -> Ack:
+    """Return the ack that puts a job aside which no worker here can run: with a visible reason and its attempt.
+
+    It is looked at again after a while; others wait behind nothing.
+    """
+    note = json.dumps({"parked": storable(reason, 500)}, ensure_ascii=False)
+    return Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
 
 
 def _outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:

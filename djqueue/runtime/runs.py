@@ -84,6 +84,10 @@ class Run:
             with suppress(RuntimeError):  # the loop is closed: its process leaves
                 future.get_loop().call_soon_threadsafe(future.cancel, reason)
 
+    def was_cancelled_where_it_waited(self, judged: BaseException) -> bool:
+        """Whether a cancel request ended the task in an ``await``: then a traceback shows nothing but that."""
+        return self.cancel_reason is not None and isinstance(judged.__cause__, asyncio.CancelledError)
+
     def judge(self, error: BaseException) -> BaseException:
         """Return what the error of a run that was asked to stop amounts to."""
         if isinstance(error, Steering):

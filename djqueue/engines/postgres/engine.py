@@ -20,6 +20,7 @@ from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
@@ -118,8 +119,8 @@ class PostgresEngine(Steering):
             return None
         with connections[self.alias].cursor() as cursor:
             cursor.execute(sql("get"), {"id": job_id})
-            row = cursor.fetchone()
-        return None if row is None else job_of(row)
+            rows = rows_of(cursor)
+        return job_of(rows[0]) if rows else None
 
     def transaction(self) -> AbstractContextManager[object]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""

@@ -14,6 +14,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 
@@ -66,7 +67,7 @@ class Session:
             # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
             with connection.transaction() if len(statements) > 1 else nullcontext():
                 cursors = [connection.execute(sql(name), params) for name, params in statements]
-            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+            return [rows_of(cursor) if cursor.description else [] for cursor in cursors]
 
         return self.attempt(work)
 

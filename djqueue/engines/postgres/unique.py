@@ -25,6 +25,7 @@ import psycopg
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import InsertedJob, NewJob, UniqueRule
@@ -218,8 +219,7 @@ class _Insertion:
             try:
                 with self._connection.cursor() as cursor:
                     cursor.execute(sql(name), {**params, **self._common})
-                    rows: list[tuple[Any, ...]] = cursor.fetchall()
-                return rows
+                    return rows_of(cursor)
             except OperationalError as error:
                 is_transient = isinstance(error.__cause__, TRANSIENT)
                 if (

@@ -67,9 +67,25 @@ class RedisWorkerEngine(Pruning):
         claimed: list[ClaimedJob] = []
         while (wanted := min(limit - len(claimed), LIMIT)) > 0:
             at, found = self._pop("fetch", queue, wanted, worker, now)
-            claimed += [read_claimed(at, *job) for job in found]
+            try:
+                claimed += [read_claimed(at, *job) for job in found]
+            except Exception:
+                claimed += self._readable(at, found, now)
             if len(found) < wanted:
                 break
+        return claimed
+
+    def _readable(self, at: int, found: Sequence[Any], now: datetime | None) -> list[ClaimedJob]:
+        """Read jobs one by one, and park those that cannot be read: whatever somebody wrote there, it is nobody else's fault."""
+        claimed = []
+        bad = []
+        for job in found:
+            try:
+                claimed.append(read_claimed(at, *job))
+            except Exception as error:
+                logger.error("Job %s cannot be read and is put aside: %s", job[0].decode(), error)
+                bad.append(job[0])
+        self._client.run("park", clock(now), *bad)
         return claimed
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:

@@ -32,7 +32,7 @@ SET
     errors = CASE WHEN o.error IS NULL THEN job.errors ELSE job.errors || o.error END,
     meta = CASE
         WHEN o.note IS NOT NULL THEN job.meta || o.note
-        WHEN o.state = 'scheduled' THEN jsonb_set(job.meta, '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))
+        WHEN o.state = 'scheduled' THEN jsonb_set(job.meta - 'parked', '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))
         WHEN o.state = 'available' AND o.is_spent IS FALSE AND o.started_ago IS NOT NULL
             THEN jsonb_set(job.meta, '{interrupted}', to_jsonb(COALESCE((job.meta ->> 'interrupted')::int, 0) + 1))
         ELSE job.meta
