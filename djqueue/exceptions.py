@@ -95,6 +95,9 @@ class EngineUnavailable(DjqueueError):
     is_undone = False
     """Whether it is certain that nothing was done, because no connection could be made."""
 
+    accepted: frozenset[int] = frozenset()
+    """Of outcomes that are stored in several steps: the ids of those that were accepted before the store went away."""
+
 
 class EngineBusy(EngineUnavailable):
     """Another transaction holds a lock that is needed. Maintenance does not wait for it and tries again later."""

@@ -168,7 +168,11 @@ class PostgresWorkerEngine(Session):
         ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
-            rows = self._run("ack_cancelled", {**ack_columns(rest), "now": now})
+            try:
+                rows = self._run("ack_cancelled", {**ack_columns(rest), "now": now})
+            except EngineUnavailable as error:
+                error.accepted, error.is_undone = frozenset(accepted), False
+                raise
             accepted.update(row[0] for row in rows)
             ended.extend(row for row in rows if row[1] is not None)
         if ended:
@@ -181,7 +185,11 @@ class PostgresWorkerEngine(Session):
         taken = [ack for ack in acks if ack.taken is not None]
         # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
-        self._run_all(taken_statements(taken, now))
+        try:
+            self._run_all(taken_statements(taken, now))
+        except EngineUnavailable as error:
+            error.accepted = frozenset(accepted)
+            raise
         # They are stored: an error here would make it look as if they were not. The poll finds the jobs.
         with suppress(EngineUnavailable):
             self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
