@@ -3,7 +3,7 @@
 
     python3 run.py demo [...]     real jobs on real data in two worker processes, and a table of what happened
     python3 run.py serve [...]    the example site, a worker and the admin, until Ctrl-C
-    python3 run.py test [...]     the test suite; further arguments go to pytest
+    python3 run.py test [...]     the test suite in three processes; with arguments, they go to pytest and it runs in one
     python3 run.py test --all     the suite on each supported pair of Python and Django
     python3 run.py test --row 3.11 [...]      on one of these pairs, named by its Python
     python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
@@ -37,6 +37,8 @@ STATE = ROOT / ".djqueue"
 STAMP = "djqueue-stamp.json"
 PYTHONS = ("3.13", "3.12", "3.11")
 MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadscope")
+"""The whole suite runs in three processes, each with servers of its own: most tests wait for other processes."""
 POSTGRES = {"15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
 BACKENDS = ("postgres", "redis")
 VERBS = ("demo", "serve", "test", "lint", "bench")
@@ -75,6 +77,8 @@ def run_tests(arguments: list[str]) -> int:
     """Run pytest in .venv, or in an environment for each row of the matrix. It starts PostgreSQL itself
     (tests/database.py)."""
     variables = dict(os.environ)
+    # Servers that are given cannot be shared: tests empty them.
+    side_by_side = () if {"DATABASE_URL", "REDIS_URL"} & variables.keys() else SIDE_BY_SIDE
     if "--postgres" in arguments:
         at = arguments.index("--postgres")
         if at + 1 == len(arguments) or arguments[at + 1] not in POSTGRES:
@@ -82,7 +86,7 @@ def run_tests(arguments: list[str]) -> int:
         variables.pop("DATABASE_URL", None)
         variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
         del arguments[at : at + 2]
-    rows = MATRIX
+    rows = None
     if "--row" in arguments:
         at = arguments.index("--row")
         rows = tuple(row for row in MATRIX if [row[0]] == arguments[at + 1 : at + 2])
@@ -91,7 +95,9 @@ def run_tests(arguments: list[str]) -> int:
         del arguments[at : at + 2]
     elif "--all" in arguments:
         arguments.remove("--all")
-    else:
+        rows = MATRIX
+    arguments = arguments or [*side_by_side]
+    if rows is None:
         hand_over(environment(ROOT / ".venv", "dev"), ["-m", "pytest", *arguments], variables)
     outcomes = []
     for version, django in rows:

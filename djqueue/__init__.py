@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         TaskTimeout,
         UnknownCron,
         UnknownTask,
+        UnreadableJob,
         WorkerLost,
     )
     from djqueue.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
@@ -72,6 +73,7 @@ __all__ = [
     "UnknownCron",
     "UnknownTask",
     "UnknownTaskResult",
+    "UnreadableJob",
     "WorkerLost",
     "task",
 ]

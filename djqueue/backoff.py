@@ -12,13 +12,12 @@ What a task may give as its ``backoff``::
 ``attempt`` is the attempt that just failed, from 1. With the default a job of 20 attempts is given up after
 four and a half days, and has been tried ten times in the first half hour.
 
-Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or answers
-nonsense is logged and the default stands in: a mistake in a backoff must not lose the job.
+Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or returns something else
+is logged, and the default is used: a mistake in a backoff must not lose the job.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeGuard
 
-logger = logging.getLogger("djqueue.backoff")
+from djqueue import hooks
 
 DAY = 86_400.0
 LIMIT = 365 * DAY
@@ -105,16 +104,15 @@ Backoff = Seconds | Sequence[Seconds] | Callable[[int, BaseException], Any] | No
 
 def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | None = None) -> float:
     """Return how many seconds to wait after this failed attempt: from 0 to 365 days, always."""
-    chosen: Any = backoff
-    if callable(backoff):
-        try:
+    seconds: float | None = None
+    try:
+        chosen: Any = backoff
+        if callable(backoff):
             chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only where nobody raised anything
-        except Exception:
-            logger.exception("The backoff %r failed for attempt %s. The default stands in.", backoff, attempt)
-            chosen = None
-    seconds = _seconds(chosen, attempt)
-    if seconds is None and chosen is not None:
-        logger.error("The backoff %r gave %r for attempt %s. The default stands in.", backoff, chosen, attempt)
+        if chosen is not None and (seconds := _seconds(chosen, attempt)) is None:
+            raise ValueError(f"It returned {chosen!r}, which is no number of seconds.")
+    except BaseException as error:
+        hooks.report(error, "The backoff %r failed for attempt %s. Falling back to the default.", backoff, attempt)
     return min(max(0.0, DEFAULT(attempt) if seconds is None else seconds), LIMIT)
 
 

@@ -13,17 +13,16 @@ manager in which the job runs. Language and time zone are carried when they diff
 from __future__ import annotations
 
 import json
-import logging
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.utils import timezone, translation
 
+from djqueue import hooks
 from djqueue.encoding import encode_result
-
-logger = logging.getLogger("djqueue.carriers")
 
 KEY = "context"
 """Where the values stand in a job's meta."""
@@ -57,25 +56,43 @@ def capture() -> str:
             value = carrier.capture()
             if value is not None:
                 values.append(f"{json.dumps(name)}:{encode_result(value, MAX_BYTES)}")
-        except Exception:
-            logger.exception("The carrier %r failed to capture its value; the job travels without it.", name)
+        except BaseException as error:
+            if hooks.must_pass(error):
+                raise
+            hooks.report(error, "The carrier %r failed to capture its value; the job travels without it.", name)
     return f'{{"{KEY}":{{{",".join(values)}}}}}' if values else "{}"
 
 
 @contextmanager
 def restored(meta: str) -> Iterator[None]:
-    """Run a block with what the job carries."""
-    values = json.loads(meta).get(KEY) if KEY in meta else None
-    with ExitStack() as stack:
-        for name, value in (values or {}).items():
-            carrier = _carriers.get(name)
-            if carrier is None:
-                continue  # an older or newer release carries something that this one does not know
-            try:
-                stack.enter_context(carrier.restore(value))
-            except Exception:
-                logger.exception("The carrier %r failed to restore its value; the job runs without it.", name)
+    """Run a block with what the job carries. No carrier can change what becomes of the block."""
+    entered: list[tuple[str, AbstractContextManager[Any]]] = []
+    for name, value in _values(meta).items():
+        if (carrier := _carriers.get(name)) is None:
+            continue  # an older or newer release carries something that this one does not know
+        try:
+            manager = carrier.restore(value)
+            manager.__enter__()
+        except BaseException as error:
+            hooks.report(error, "The carrier %r failed to restore its value; the job runs without it.", name)
+        else:
+            entered.append((name, manager))
+    try:
         yield
+    finally:
+        # Not an ExitStack: a carrier that answers True would make a failed task a completed one.
+        for name, manager in reversed(entered):
+            failure = sys.exc_info()
+            try:
+                manager.__exit__(*failure)
+            except BaseException as error:
+                if error is not failure[1]:
+                    hooks.report(error, "The carrier %r failed to reset its value after the job.", name)
+
+
+def _values(meta: str) -> dict[str, Any]:
+    values = json.loads(meta).get(KEY) if KEY in meta else None
+    return values if isinstance(values, dict) else {}
 
 
 def _language() -> str | None:

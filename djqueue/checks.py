@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
-from djqueue import compat, conf
+from djqueue import compat, conf, extras
 from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
 
 
@@ -144,7 +144,7 @@ def _check_packages(where: str) -> list[CheckMessage]:
     return [
         Error(
             f"RedisBackend needs the package{'s' if len(missing) > 1 else ''} {' and '.join(missing)}.",
-            hint="Install djqueue with its extra: pip install 'django-djqueue[redis]'.",
+            hint=f"Install what it needs: {extras.install('redis')}",
             obj=where,
             id="djqueue.E006",
         )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
+from djqueue.hooks import class_path, text_of
 from djqueue.tracebacks import format_error
 
 MAX_DEPTH = 200
@@ -106,16 +108,22 @@ def encode_error(
     worker: object = "",
     at: datetime | None = None,
     traceback: str | None = None,
+    problem: BaseException | None = None,
 ) -> str:
-    """Encode the entry that a failed attempt leaves in its job's errors. Never fails."""
-    kind = type(error)
+    """Encode the entry that a failed attempt leaves in its job's errors. Never fails.
+
+    ``problem`` is what the project's rules raised when they were asked about ``error``.
+    """
+    message = storable(error, 2_000)
+    if problem is not None:
+        message = storable(f"{message} (Then its rules failed with {class_path(problem)}: {text_of(problem)})", 2_000)
     return _dumps(
         {
             "attempt": attempt,
             "at": (at or datetime.now(UTC)).isoformat(),
             "worker": storable(worker, 200),
-            "exception": storable(f"{kind.__module__}.{kind.__qualname__}", 500),
-            "message": storable(error, 2_000),
+            "exception": storable(class_path(error), 500),
+            "message": message,
             "traceback": storable(format_error(error) if traceback is None else traceback),
         }
     )
@@ -133,11 +141,7 @@ def is_storable(text: str) -> bool:
 
 def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
     """Replace what cannot be stored, and leave out the middle of what is too long. Never fails."""
-    if not isinstance(text, str):
-        try:
-            text = str(text)
-        except BaseException as error:  # somebody else's __str__
-            text = f"<{type(text).__name__}, which cannot be shown: {type(error).__name__}>"
+    text = text_of(text)
     if len(text) > limit:
         # The end of a traceback says what happened, its beginning where it came from.
         head = max(0, limit // 3 - 40)
@@ -151,9 +155,20 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
             text.encode()
         except UnicodeEncodeError:
             text = text.encode("utf-8", "replace").decode()
-    return str(text)
+    return text
 
 
+def in_ascii(text: str | None) -> str | None:
+    """Spell out all other characters in the strings of a JSON text, for a store whose encoding does not have them."""
+    return None if text is None else _NOT_ASCII.sub(_spell_out, text)
+
+
+def _spell_out(match: re.Match[str]) -> str:
+    # A backslash of the text, and so two in JSON: the store would turn an escape back into the character.
+    return match[0].encode("ascii", "backslashreplace").decode().replace("\\", r"\\")
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _CONTAINERS = (dict, list, tuple)
 
 

@@ -14,10 +14,12 @@
     ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
     ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
+    │   ├── EngineBusy          another transaction holds a lock that is needed; maintenance does not wait for it
     │   ├── EngineDenied        it answered that it does not let us in: the settings have to be corrected
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
+    ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
     └── WorkerLost              recorded for a job whose worker died
 
     Steering (raised by a task, never an error of djqueue)
@@ -94,6 +96,13 @@ class EngineUnavailable(DjqueueError):
     is_undone = False
     """Whether it is certain that nothing was done, because no connection could be made."""
 
+    accepted: frozenset[int] = frozenset()
+    """Of outcomes that are stored in several steps: the ids of those that were accepted before the store went away."""
+
+
+class EngineBusy(EngineUnavailable):
+    """Another transaction holds a lock that is needed. Maintenance does not wait for it and tries again later."""
+
 
 class EngineDenied(EngineUnavailable):
     """The server does not let us in, or do what we have to: the message says whether url, password or permissions are wrong."""
@@ -119,6 +128,10 @@ class TaskTimeout(DjqueueError):
     """The task ran longer than its timeout."""
 
 
+class UnreadableJob(DjqueueError):
+    """Somebody edited what the store has of this job, and it cannot be read. It is put aside; correct or delete it."""
+
+
 class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
 
@@ -127,12 +140,26 @@ class Steering(Exception):
     """Base of what a task raises to decide about its own job."""
 
 
+_LONGEST = timedelta(days=365)
+"""As for a ``backoff``: no wait is longer."""
+
+
 def _as_timedelta(delay: timedelta | float) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+    """Cap a delay as ``backoff`` does. What is no delay is kept: it is logged, and the default used, when it is read.
+
+    These exceptions are often made while another one is handled; one that fails here would take its place.
+    """
+    try:
+        wait = delay if isinstance(delay, timedelta) else timedelta(seconds=min(max(delay, -31_536_000), 31_536_000))
+        return min(max(wait, -_LONGEST), _LONGEST)
+    except (TypeError, ValueError):
+        return delay  # type: ignore[return-value]
 
 
 class Retry(Steering):
     """Fail this attempt and run the job again after ``delay`` (a timedelta or seconds; None: the task's backoff)."""
+
+    delay: timedelta | None = None  # for a subclass whose __init__ does not call this one
 
     def __init__(self, delay: timedelta | float | None = None, reason: str = "") -> None:
         super().__init__(reason or "The task asked for a retry.")

@@ -18,6 +18,7 @@ the admin shows jobs of Redis too.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 from django.db import models
@@ -29,6 +30,23 @@ from djqueue.states import FINAL_STATES, JobState
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """``attempted_at`` of a job that was never claimed: a value of the width that the claim will write over."""
+
+
+class Moment(models.DateTimeField):  # type: ignore[type-arg]
+    """A time. Those that PostgreSQL knows and Python does not, infinity and others, are read as the first or last that can be told.
+
+    djqueue writes none; but a page must show a row that somebody edited.
+    """
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
+        return (
+            f"CASE WHEN {sql} IS NOT NULL THEN GREATEST(LEAST({sql}, TIMESTAMPTZ '9999-01-01 00:00:00+00'),"
+            " TIMESTAMPTZ '0001-01-02 00:00:00+00') END"
+        ), [*params, *params]
+
+    def deconstruct(self) -> tuple[str, str, Any, Any]:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.DateTimeField", args, kwargs
 
 
 class AbstractJob(models.Model):
@@ -54,15 +72,13 @@ class AbstractJob(models.Model):
         help_text=_("Raised by every fetch; an outcome counts only under its own claim."),
     )
     attempted_by = models.UUIDField(_("attempted by"), db_default=NOBODY)
-    attempted_at = models.DateTimeField(_("attempted at"), db_default=NEVER)
-    inserted_at = models.DateTimeField(_("inserted at"), db_default=Now())
-    ready_at = models.DateTimeField(
-        _("ready at"), null=True, help_text=_("When it became available; kept while it executes.")
-    )
-    scheduled_at = models.DateTimeField(_("scheduled at"), null=True, help_text=_("Not before this time."))
-    expires_at = models.DateTimeField(_("expires at"), null=True, help_text=_("Not started by then: cancelled."))
-    started_at = models.DateTimeField(_("started at"), null=True, help_text=_("When the function first began."))
-    finished_at = models.DateTimeField(_("finished at"), null=True)
+    attempted_at = Moment(_("attempted at"), db_default=NEVER)
+    inserted_at = Moment(_("inserted at"), db_default=Now())
+    ready_at = Moment(_("ready at"), null=True, help_text=_("When it became available; kept while it executes."))
+    scheduled_at = Moment(_("scheduled at"), null=True, help_text=_("Not before this time."))
+    expires_at = Moment(_("expires at"), null=True, help_text=_("Not started by then: cancelled."))
+    started_at = Moment(_("started at"), null=True, help_text=_("When the function first began."))
+    finished_at = Moment(_("finished at"), null=True)
     errors = models.JSONField(_("errors"), db_default=[], help_text=_("One object per failed attempt, newest last."))
     result = models.JSONField(_("result"), null=True)
     meta = models.JSONField(_("meta"), db_default={})

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
+from djqueue import hooks
 from djqueue.exceptions import UnknownTask
 
 if TYPE_CHECKING:
@@ -78,9 +79,11 @@ def autodiscover() -> dict[str, str]:
             name = f"{config.name}.tasks"
             try:
                 module = import_module(name)
-            except (Exception, SystemExit) as error:
-                logger.exception("%s cannot be imported, so its tasks are unknown here.", name)
-                _failed[name] = f"{type(error).__name__}: {error}"
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and hooks.must_pass(error):
+                    raise
+                hooks.report(error, "%s cannot be imported, so its tasks are unknown here.", name)
+                _failed[name] = f"{type(error).__name__}: {hooks.text_of(error)}"
             else:
                 _adopt(vars(module))
         _is_discovered = True
@@ -99,8 +102,9 @@ def _adopt(names: dict[str, object]) -> None:
     from djqueue.tasks import Task
 
     for value in list(names.values()):
-        if isinstance(value, compat.Task) and not isinstance(value, Task):
-            Task.of(value)
+        # Not isinstance: it asks lazy objects of the module for their class, and so wakes them or fails.
+        if issubclass(type(value), compat.Task) and not issubclass(type(value), Task):
+            Task.of(value)  # type: ignore[arg-type]
 
 
 def _sentence(name: str) -> str:

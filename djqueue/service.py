@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from djqueue import telemetry
+from djqueue import hooks, telemetry
 from djqueue.exceptions import EngineUnavailable
 from djqueue.reminders import Reminder
 
@@ -86,13 +86,13 @@ class Service:
         finally:
             try:
                 self.on_stop()
-            except Exception as error:
+            except BaseException as error:
                 self._report(error, doing="on_stop")
 
     def _run_guarded(self) -> float:
         try:
             pause = self.run_once()
-        except Exception as error:
+        except BaseException as error:  # the thread is ours: nothing that code of the project raises may end it
             self.failures += 1
             pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
             pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
@@ -105,7 +105,7 @@ class Service:
         self.last_success = time.monotonic()
         return pause
 
-    def _report(self, error: Exception, **fields: Any) -> None:
+    def _report(self, error: BaseException, **fields: Any) -> None:
         is_away = isinstance(error, EngineUnavailable)
         if is_away and not self._reminder.is_due(str(error)):
             return
@@ -115,5 +115,5 @@ class Service:
             exc_info=None if is_away else error,
             service=self.name,
             **fields,
-            error=str(error),
+            error=hooks.text_of(error),
         )

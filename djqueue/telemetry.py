@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from djqueue import hooks
+
 logger = logging.getLogger("djqueue")
 
 Handler = Callable[[str, Mapping[str, Any]], None]
@@ -46,27 +48,40 @@ def emit(
 
     ``exc_text``: the text of ``exc_info``, from one who has it already; printing it once more costs more than a short job.
     """
-    if logger.isEnabledFor(level):
-        words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
-        # What logger.log does, but for the text: formatters look for it before they make one of their own.
-        record = logger.makeRecord(
-            logger.name,
-            level,
-            __file__,
-            0,
-            "%s %s",
-            (event.removeprefix("djqueue."), words),
-            None if exc_info is None else (type(exc_info), exc_info, exc_info.__traceback__),
-            "emit",
-            {"djqueue": fields},
-        )
-        record.exc_text = exc_text
-        logger.handle(record)
+    try:
+        if logger.isEnabledFor(level):
+            _log(event, level, fields, exc_info, exc_text)
+    except BaseException as error:  # a log handler or filter of the project
+        if hooks.must_pass(error):
+            raise
+        hooks.report(error, "The event %s could not be logged.", event)
     for handler in tuple(_handlers):
         try:
             handler(event, fields)
-        except Exception:
-            logger.exception("A telemetry handler failed on %s.", event)
+        except BaseException as error:
+            if hooks.must_pass(error):
+                raise
+            hooks.report(error, "A telemetry handler failed on %s.", event)
+
+
+def _log(
+    event: str, level: int, fields: Mapping[str, Any], exc_info: BaseException | None, exc_text: str | None
+) -> None:
+    words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
+    # What logger.log does, but for the text: formatters look for it before they make one of their own.
+    record = logger.makeRecord(
+        logger.name,
+        level,
+        __file__,
+        0,
+        "%s %s",
+        (event.removeprefix("djqueue."), words),
+        None if exc_info is None else (type(exc_info), exc_info, exc_info.__traceback__),
+        "emit",
+        {"djqueue": fields},
+    )
+    record.exc_text = exc_text
+    logger.handle(record)
 
 
 def _word(value: object) -> str:

@@ -12,6 +12,8 @@ from traceback import StackSummary, TracebackException, format_tb
 from types import CodeType, TracebackType
 from typing import Any
 
+from djqueue.hooks import name_of_class
+
 _KEPT_PLACES = 5000
 
 _places: dict[tuple[int, int, int], tuple[CodeType, str]] = {}
@@ -35,7 +37,7 @@ def format_error(error: BaseException) -> str:
         _add_frames(printed, error)
         return "".join(printed.format())
     except BaseException as failure:  # somebody else's __str__, __cause__ or source lines
-        return f"{type(error).__name__}: the traceback cannot be shown ({type(failure).__name__})"
+        return f"{name_of_class(error)}: the traceback cannot be shown ({name_of_class(failure)})"
 
 
 def _is_plain(error: BaseException) -> bool:
@@ -53,8 +55,8 @@ def _last_line(error: BaseException) -> str:
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     try:
-        message = str(error)
-    except Exception:
+        message = str.__str__(str(error))
+    except BaseException:
         message = "<exception str() failed>"
     return f"{name}: {message}\n" if message else f"{name}\n"
 

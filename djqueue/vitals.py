@@ -37,6 +37,15 @@ class SeenQueue:
     """Whether a living worker takes jobs from it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedJob:
+    """A job that no worker can run as it stands."""
+
+    id: int
+    task: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
     """Something about a server that endangers jobs."""
@@ -67,6 +76,8 @@ class Health:
     """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
 
     queues: Sequence[SeenQueue] = ()
+    parked: Sequence[ParkedJob] = ()
+    """Some of those that no worker can run as they stand."""
     workers: Sequence[SeenWorker] = ()
     leader_seconds: float | None = None
     """For how long the present leader has led; None: nobody leads."""

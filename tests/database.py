@@ -2,6 +2,9 @@
 
 It is loaded with ``-p`` (see addopts in pyproject.toml) and not from conftest.py, because pytest-django reads
 the settings, and the address in them, before it comes to any conftest.
+
+With ``pytest -n 3`` each of the three processes starts servers of its own, so that tests in one of them may empty, fill or
+stop a server without the others noticing. The process that hands out the tests starts none.
 """
 
 from __future__ import annotations
@@ -16,10 +19,18 @@ from djqueue.contrib import embedded
 _server: embedded.PostgresServer | None = None
 
 
+def hands_out(config: pytest.Config) -> bool:
+    """Whether this process runs no tests but hands them out to others (pytest-xdist)."""
+    return bool(getattr(config.known_args_namespace, "numprocesses", 0)) and "PYTEST_XDIST_WORKER" not in os.environ
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_load_initial_conftests() -> Generator[None, object, object]:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
     global _server
-    if not os.environ.get("DATABASE_URL"):
+    if hands_out(early_config):
+        # The processes that run the tests do not read addopts before they load the settings.
+        os.environ["PYTEST_PLUGINS"] = "tests.database,tests.stores"
+    elif not os.environ.get("DATABASE_URL"):
         # Nothing here outlives the run, so nothing has to reach the disk.
         settings = {"fsync": False, "full_page_writes": False, "max_connections": 200}
         _server = embedded.PostgresServer(settings=settings)

@@ -19,6 +19,7 @@ import redis
 
 from djqueue.contrib import embedded
 from djqueue.contrib.embedded import process
+from tests import database
 
 # Nothing here outlives the run, so nothing has to reach the disk. DEBUG is for tests of slow and full servers.
 SETTINGS = {"appendonly": False, "enable-debug-command": True}
@@ -32,9 +33,9 @@ _is_ours = False
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_load_initial_conftests() -> Generator[None, object, object]:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
     global _is_ours
-    if not os.environ.get("REDIS_URL"):
+    if not os.environ.get("REDIS_URL") and not database.hands_out(early_config):
         with suppress(embedded.EmbeddedError):  # then the tests that ask for it say so
             os.environ["REDIS_URL"] = _start().url
             _is_ours = True

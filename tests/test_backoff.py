@@ -92,7 +92,7 @@ def test_a_function_that_answers_nonsense_gets_the_default_and_a_log_line(
     nonsense: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert 15 < delay_seconds(lambda a, e: nonsense, 1, ERROR) <= 17
-    assert "The default stands in" in caplog.text
+    assert "Falling back to the default" in caplog.text
 
 
 def test_a_function_that_raises_gets_the_default_and_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -246,4 +246,5 @@ def test_a_worker_whose_task_knows_nothing_of_it_runs_the_job() -> None:
     assert plain.return_value == f"Hello, {name}!"
     assert in_context.return_value["attempt"] == 1
     assert is_compressed(FinishedJob.objects.get(pk=plain.id))
-    assert "somebody edited the row" in broken.errors[0].traceback.lower()
+    parked = Job.objects.get(pk=broken.id)
+    assert "somebody edited the row" in parked.meta["parked"].lower()

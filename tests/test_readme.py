@@ -25,6 +25,7 @@ from django.apps import apps
 from django.contrib.auth.management import _get_all_permissions
 from django.core.management import get_commands
 from django.db import connection
+from django.test import override_settings
 
 import djqueue
 from djqueue import compat
@@ -115,12 +116,12 @@ def test_the_exit_codes_are_those_of_the_source() -> None:
 
 def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
     from djqueue import backoff, carriers
-    from djqueue.runtime import heart, producer, timekeeper
+    from djqueue.runtime import heart, outcomes, timekeeper
 
     assert [round(backoff.Exponential(jitter=0)(n)) for n in range(1, 6)] == [17, 19, 23, 31, 47]
     assert (carriers.MAX_BYTES, heart.BEAT_SECONDS, heart.SILENT_SECONDS) == (10_000, 2, 10)
     assert (timekeeper.GRACE_SECONDS, worker._RETIRE_SECONDS, supervisor.OVERDUE_SECONDS) == (2, 30, 40)
-    assert (supervisor.GRACE_SECONDS, producer.PARK_SECONDS) == (15, 30)
+    assert (supervisor.GRACE_SECONDS, outcomes.PARK_SECONDS) == (15, 30)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -261,6 +262,20 @@ def test_the_tutorial_works_by_the_letter(project: Project) -> None:
     """)
     pages = project.run("python manage.py shell", stdin=look)
     assert "job 200\nfinishedjob 200\nqueue 200\nworker 200\nTrue\n" in pages
+
+
+def test_t41_the_settings_for_tests_take_a_task_with_a_queue_of_its_own() -> None:
+    section = readme.text().partition("### Testing your own code")[2].partition("\n### ")[0]
+    settings = re.findall(r"^TASKS = (\{.*?\}\})", section, flags=re.MULTILINE)
+    assert len(settings) == 2
+    for each in settings:
+        tasks = ast.literal_eval(each)
+        if compat.FRAMEWORK != "django.tasks":
+            tasks["default"]["BACKEND"] = tasks["default"]["BACKEND"].replace("django.tasks", "django_tasks")
+        with override_settings(TASKS=tasks):
+            result = djqueue.task(queue_name="mail")(noop.func).enqueue()
+
+        assert result.task.queue_name == "mail"
 
 
 def test_the_settings_for_redis_work_by_the_letter_in_a_project_on_sqlite(project: Project) -> None:

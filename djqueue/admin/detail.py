@@ -20,7 +20,7 @@ from djqueue.admin import steering
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
 from djqueue.admin.stores import may_view, page_url, store_named, store_of
-from djqueue.admin.timeline import timeline
+from djqueue.admin.timeline import CANCELLED, timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
 from djqueue.compression import readable
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
@@ -87,6 +87,8 @@ class Failure:
     message: str
     at: str
     traceback: str
+    is_meant: bool = False
+    """Cancelled, not failed."""
 
 
 def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: AbstractJob) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
         "result": pretty(job.result),
         "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],
         "meta": pretty(job.meta) if job.meta else "",
-        "cancel_request": pretty(job.cancel_request) if job.cancel_request else "",
+        "cancel_request": _cancel_request(job.cancel_request) if job.cancel_request else "",
     }
 
 
@@ -141,12 +143,28 @@ def _failure(error: object) -> Failure:
     with suppress(ValueError):
         worker = gettext("on worker %(worker)s") % {"worker": short(UUID(str(error.get("worker"))))}
     title = gettext("Attempt %(number)s") % {"number": error.get("attempt", "?")}
+    if is_meant := error.get("exception") == CANCELLED:
+        title = _cancelled_by(error.get("by"))
     return Failure(
-        title=f"{title}: {error.get('exception', '?')}",
+        title=title if is_meant else f"{title}: {error.get('exception', '?')}",
+        is_meant=is_meant,
         message=str(error.get("message", "")),
         at=" ".join(part for part in (exact(at) if at else str(error.get("at", "")), worker) if part),
         traceback=str(error.get("traceback", "")),
     )
+
+
+def _cancelled_by(name: object) -> str:
+    return gettext("Cancelled by %(name)s") % {"name": name} if name else gettext("Cancelled")
+
+
+def _cancel_request(request: object) -> str:
+    """Say who wanted it, when and why; show what is no request as it stands there."""
+    if not isinstance(request, dict):
+        return pretty(request)
+    at = parse_time(request.get("at"))
+    said = " ".join(part for part in (_cancelled_by(request.get("by")), exact(at) if at else "") if part)
+    return f"{said}: {request['reason']}" if request.get("reason") else said
 
 
 def _bigint(text: str) -> int | None:

@@ -11,6 +11,9 @@ from djqueue.admin.words import STATE_LABELS, duration, exact, parse_time
 from djqueue.models import NEVER, AbstractJob
 from djqueue.states import JobState
 
+CANCELLED = "djqueue.exceptions.Cancel"
+"""What stands as the exception in the errors of a job that was cancelled."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -49,6 +52,8 @@ def timeline(job: AbstractJob, now: datetime) -> list[Event]:
         events.append(Event(job.started_at, "executing", gettext("First started")))
     for error in job.errors if isinstance(job.errors, list) else []:
         if isinstance(error, dict) and (at := parse_time(error.get("at"))):
+            if error.get("exception") == CANCELLED:
+                continue  # stands there as the end of the job
             title = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
             events.append(Event(at, "retryable", title, note=summary(error)))
     if job.expires_at is not None and job.finished_at is None:

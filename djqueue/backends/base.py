@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
-from djqueue import carriers, checks, compat, conf
+from djqueue import carriers, checks, compat, conf, hooks
 from djqueue.backends.items import Chunks, Ids, Items
 from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
@@ -133,7 +133,7 @@ class QueueBackend(compat.BaseTaskBackend):
         if inserted.was_duplicate:
             return self._duplicate(new, inserted, ours)
         result = from_insert(new, inserted, ours, self.alias)
-        compat.task_enqueued.send_robust(type(self), task_result=result)
+        self._announce(result)
         return result
 
     async def aenqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # see enqueue
@@ -241,7 +241,7 @@ class QueueBackend(compat.BaseTaskBackend):
             if compat.is_heard(compat.task_enqueued):
                 for id, (args, kwargs) in zip(inserted.ids, chunk, strict=True):
                     job = InsertedJob(id, inserted.state, inserted.inserted_at)
-                    self._announce(shared._replace(args=args, kwargs=kwargs), job, task)
+                    self._announce(from_insert(shared._replace(args=args, kwargs=kwargs), job, task, self.alias))
             return
         jobs: list[NewJob] = []
         for place, encoded in enumerate(chunk, position):
@@ -260,11 +260,14 @@ class QueueBackend(compat.BaseTaskBackend):
         if compat.is_heard(compat.task_enqueued):
             for new, job in zip(jobs, answers, strict=True):
                 if not job.was_duplicate:
-                    self._announce(new, job, task)
+                    self._announce(from_insert(new, job, task, self.alias))
 
-    def _announce(self, new: NewJob, inserted: InsertedJob, task: Task) -> None:
-        result = from_insert(new, inserted, task, self.alias)
-        compat.task_enqueued.send_robust(type(self), task_result=result)
+    def _announce(self, result: TaskResult) -> None:
+        try:
+            compat.task_enqueued.send_robust(type(self), task_result=result)
+        except Exception as error:
+            # Async receivers below a running event loop, for example. The job is stored all the same.
+            hooks.report(error, "The signal task_enqueued could not be sent for job %s.", result.id)
 
 
 @sync_to_async(thread_sensitive=True)

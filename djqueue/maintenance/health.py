@@ -39,6 +39,7 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
     return [
         *_refusals(health.server),
         *_queues(health, max_age_seconds),
+        *_parked(health),
         *_workers(health),
         *_leader(health),
         _stage(health),
@@ -100,6 +101,14 @@ def _queues(health: Health, max_age: float) -> list[Finding]:
                 )
             )
     return findings
+
+
+def _parked(health: Health) -> list[Finding]:
+    advice = "Correct the row, delete the job, or start workers that know its task."
+    return [
+        Finding(f"job {one.id}", False, f"Job {one.id} ({one.task}) is parked: {one.reason}", advice, False)
+        for one in health.parked
+    ]
 
 
 def _workers(health: Health) -> list[Finding]:

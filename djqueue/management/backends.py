@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import pkgutil
 from contextlib import suppress
 from importlib import import_module
@@ -12,9 +13,19 @@ from django.db import DatabaseError, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import InvalidTaskBackend, task_backends
 from djqueue.exceptions import InvalidOptions
 from djqueue.outbox import Outbox
+
+
+def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
+    """Let ``--backend`` stand before the verb and after it."""
+    for one, default in (
+        (parser, DEFAULT_ALIAS),
+        *((verb, argparse.SUPPRESS) for verb in verbs.choices.values()),  # or it would hide one that stood before
+    ):
+        one.add_argument("--backend", default=default, metavar="ALIAS", help="Which entry of TASKS. Default: default.")
 
 
 def backend_of(alias: str) -> Any:

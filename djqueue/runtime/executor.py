@@ -21,11 +21,11 @@ from uuid import UUID
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
 
-from djqueue import carriers, telemetry
+from djqueue import carriers, hooks, telemetry
 from djqueue.compression import decode_arguments
 from djqueue.encoding import encode_error, encode_result
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineUnavailable, UnreadableJob
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
@@ -33,7 +33,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import for_job, outcome_of
+from djqueue.runtime.outcomes import broken, for_job, outcome_of, parked
 from djqueue.runtime.runs import Failure, Run
 from djqueue.runtime.timekeeper import Timekeeper
 from djqueue.states import JobState
@@ -51,7 +51,8 @@ if sys.version_info >= (3, 12):
 else:
     _task = asyncio.Task
 
-logger = logging.getLogger("djqueue.executor")
+
+_AROUND = "Unexpected error while running job %d (outside the task itself)."
 
 
 class _StaleClaim(Exception):
@@ -85,9 +86,7 @@ class Executor:
         self._is_starting = False
         self.running: dict[int, Run] = {}
         """What runs at this moment, by its place in the claim block."""
-        self.timekeeper = Timekeeper(
-            is_running=lambda run: self.running.get(run.execution.place) is run, on_stuck=on_stuck
-        )
+        self.timekeeper = Timekeeper(self.running, on_stuck=on_stuck)
 
     # Sync
 
@@ -100,20 +99,17 @@ class Executor:
             while execution is not None:
                 try:
                     seconds = self._execute(execution)
-                except BaseException:
-                    # Not the task's: a log handler or a database router of the project. The slot must not go with it.
-                    logger.exception("What surrounds job %d failed.", execution.job.id)
+                except BaseException as error:
+                    # Not the task's: its database router, for example. The slot must not go with it, nor the outcome.
+                    self._conclude_broken(execution, error)
                     seconds = 0.0
-                execution = lane.next_for_thread(seconds, self._release_connections)
+                execution = lane.next_for_thread(execution.place, seconds, self._release_connections)
         finally:
             django_connections.close_all()
 
     @staticmethod
     def _release_connections() -> None:
-        try:
-            django_connections.release()
-        except Exception:
-            logger.exception("An idle thread's connections could not be closed.")
+        hooks.call(django_connections.release, None, "An idle thread's connections could not be closed.")
 
     def _execute(self, execution: Execution) -> float:
         run = self._begin(execution)
@@ -128,7 +124,7 @@ class Executor:
         try:
             args, kwargs = self._arguments(run)
             if self._observers.want_start:
-                self._observers.started(execution)
+                self._observers.started(run)
             if run.deadline is not None or "context" in job.meta:
                 value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
             else:
@@ -161,7 +157,7 @@ class Executor:
             with self._engine.transaction():
                 args, kwargs = self._arguments(run)
                 if self._observers.want_start:
-                    self._observers.started(run.execution)
+                    self._observers.started(run)
                 try:
                     value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
                 except BaseException as error:
@@ -187,7 +183,7 @@ class Executor:
         if self.running.pop(run.execution.place, None) is not None:
             self._acker.settle_elsewhere(run.execution.place, accepted=True)
             if self._observers.want_finish(None):
-                self._observers.finished(run.execution, ack, None)
+                self._observers.finished(run, ack, None)
 
     def _was_committed(self, job: ClaimedJob) -> bool:
         """Ask the store, for as long as it takes, whether the job was completed under this claim."""
@@ -226,70 +222,75 @@ class Executor:
 
     def _start_task(self, lane: Lane, execution: Execution) -> None:
         process.end_copy(None)
-        try:
-            run = self._begin(execution)
-        except BaseException:
-            logger.exception("What surrounds job %d failed.", execution.job.id)
-            run = None
+        run = self._begin(execution)
         if run is None:
-            self._due.extend([(lane, following) for following in lane.finish_async(0.0)])
+            self._due.extend([(lane, following) for following in lane.finish_async(execution.place, 0.0)])
         else:
             # A context of its own: it is most often started from within the task of another job.
             _task(self._execute_async(lane, run), loop=asyncio.get_running_loop(), context=Context())
 
     async def _execute_async(self, lane: Lane, run: Run) -> None:
-        execution = run.execution
         run.future = asyncio.current_task()  # for who wants it cancelled; and the loop itself keeps no task alive
-        failure: BaseException | None = None
-        result: str | None = None
         try:
             # Sync code that the task awaits gets a thread of its own, as in a request under ASGI, and with it
             # connections that no other job shares.
             async with ThreadSensitiveContext() as context:
                 try:
-                    args, kwargs = self._arguments(run)
-                    if self._observers.want_start:
-                        await sync_to_async(self._observers.started)(execution)
-                    if "context" in execution.job.meta:
-                        with carriers.restored(execution.job.meta):
-                            value = await execution.task.func(*args, **kwargs)
-                    else:
-                        value = await execution.task.func(*args, **kwargs)
-                    if value is not None:
-                        result = encode_result(value, self._max_result_bytes)
+                    announce = await self._call_async(run)
+                    if announce is not None and self._observers.signals_finish:
+                        await sync_to_async(
+                            announce
+                        )()  # receivers may use the database, which they may not on the loop
+                    elif announce is not None:
+                        announce()
                 finally:
                     if context in SyncToAsync.context_to_thread_executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
-            # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
-            failure = error
-        try:
-            if failure is None:
-                self._succeed(run, result)
-            else:
-                self._fail(run, failure)
-        except BaseException:
-            logger.exception("What surrounds job %d failed.", execution.job.id)
+            self._conclude_broken(run.execution, error)
         finally:
-            self._start_tasks(lane, lane.finish_async(time.monotonic() - run.started))
+            self._start_tasks(lane, lane.finish_async(run.execution.place, time.monotonic() - run.started))
+
+    async def _call_async(self, run: Run) -> Callable[[], None] | None:
+        job, task = run.execution.job, run.execution.task
+        try:
+            args, kwargs = self._arguments(run)
+            if self._observers.want_start:
+                await sync_to_async(self._observers.started)(run)
+            if "context" in job.meta:
+                with carriers.restored(job.meta):
+                    value = await task.func(*args, **kwargs)
+            else:
+                value = await task.func(*args, **kwargs)
+            result = encode_result(value, self._max_result_bytes) if value is not None else None
+        except BaseException as error:
+            # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
+            return self._end(run, None, error)
+        return self._end(run, result, None)
 
     # Both
 
     def _begin(self, execution: Execution) -> Run | None:
         """Note that the function is about to be called; None if its time is over, or the claim perhaps."""
-        run = Run(execution)
         job = execution.job
-        if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
-            self._expire(run)
+        try:
+            run = Run(execution)
+            if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
+                self._expire(run)
+                return None
+            if self._claims.seconds_since_beat() > DOUBTFUL_SECONDS:
+                # It was claimed before this process was stopped, or the store went away, and may be somebody else's by now.
+                self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), execution.place)
+                return None
+            self._claims.begin(execution.place, run.deadline)
+            self.running[execution.place] = run
+            if run.deadline is not None:
+                self.timekeeper.watch(run)
+        except BaseException as error:
+            self.running.pop(execution.place, None)
+            hooks.report(error, _AROUND, job.id)
+            self._acker.put(broken(job, self._worker, error, started=None), execution.place)
             return None
-        if self._claims.seconds_since_beat() > DOUBTFUL_SECONDS:
-            # It was claimed before this process was stopped, or the store went away, and may be somebody else's by now.
-            self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), execution.place)
-            return None
-        self._claims.begin(execution.place, run.deadline)
-        self.running[execution.place] = run
-        if run.deadline is not None:
-            self.timekeeper.watch(run)
         return run
 
     def _expire(self, run: Run) -> None:
@@ -300,52 +301,80 @@ class Executor:
         ack = Ack(job.id, job.claim, JobState.CANCELLED, None, time.monotonic(), None, entry, is_spent=False)
         self._acker.put(for_job(ack, job), run.execution.place)
         if self._observers.want_finish(failure):
-            self._observers.finished(run.execution, ack, failure)
+            self._observers.finished(run, ack, failure)
 
     def _arguments(self, run: Run) -> tuple[list[Any], dict[str, Any]]:
         job, task = run.execution.job, run.execution.task
-        args, kwargs = decode_arguments(job.args, job.kwargs)
+        try:
+            args, kwargs = decode_arguments(job.args, job.kwargs)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UnreadableJob(str(error)) from error
         if task.takes_context:
-            args.insert(0, self._observers.context(run.execution, run.cancelled, run.deadline_at))
+            args.insert(0, self._observers.context(run))
         return args, kwargs
 
     def _succeed(self, run: Run, result: str | None) -> None:
-        process.end_copy(None)
-        job = run.execution.job
-        ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
-        self._finish(run, ack, None)
+        if (announce := self._end(run, result, None)) is not None:
+            announce()
 
     def _fail(self, run: Run, error: BaseException) -> None:
+        if (announce := self._end(run, None, error)) is not None:
+            announce()
+
+    def _end(self, run: Run, result: str | None, error: BaseException | None) -> Callable[[], None] | None:
+        """Put the outcome of a run on its way to the store; return what tells of it, if it is to be told at once."""
         process.end_copy(error)
-        self._finish(run, *self.failure(run, error))
+        job, place = run.execution.job, run.execution.place
+        failure: Failure | None = None
+        if error is None:
+            ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
+            if run.is_overdue:
+                telemetry.emit("djqueue.job.late", logging.WARNING, job=job.id, task=job.task)
+        else:
+            ack, failure = self.failure(run, error)
+        ack = for_job(ack, job)
+        is_wanted = self._observers.want_finish(failure)
+        if self.running.pop(place, None) is None:
+            return None  # given back while it ran; another worker owns the job now
+        if not is_wanted:
+            self._acker.put(ack, place)
+            return None
+        # The outcome is decided. Whoever listens may fail, but changes nothing.
+        announce = partial(self._observers.finished, run, ack, failure)
+        if self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
+            self._acker.put(ack, place)
+            return announce
+        # This worker was away for long, and perhaps the job has ended elsewhere: no outcome is told twice.
+        self._acker.put(ack, place, when_accepted=announce)
+        return None
+
+    def _conclude_broken(self, execution: Execution, error: BaseException) -> None:
+        """Give an attempt that was broken around its task an outcome, unless it has one."""
+        process.end_copy(error)
+        hooks.report(error, _AROUND, execution.job.id)
+        if (run := self.running.pop(execution.place, None)) is not None:
+            self._acker.put(broken(execution.job, self._worker, error, started=run.started), execution.place)
 
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
         """Return the ack of a run that raised, and what is told of it; None for what was meant, a snooze."""
         job = run.execution.job
-        error = run.judge(error)
+        if isinstance(error, UnreadableJob):
+            telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))
+            return parked(job, error), None
+        try:
+            error = run.judge(error)
+        except BaseException as problem:  # an exception that cannot even be asked for its class
+            hooks.report(problem, "Job %d raised an exception that cannot be examined.", job.id)
         outcome = outcome_of(error, job, run.execution.task)
         entry = failure = None
         if outcome.is_error:
-            failure = Failure(error, format_error(error))
-            entry = encode_error(error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback)
+            failure = Failure(error, "" if run.was_cancelled_where_it_waited(error) else format_error(error))
+            entry = encode_error(
+                error, attempt=job.attempt, worker=self._worker, traceback=failure.traceback, problem=outcome.problem
+            )
         ended = time.monotonic()
         ack = Ack(job.id, job.claim, outcome.state, run.started, ended, None, entry, outcome.delay, outcome.is_spent)
         return ack, failure
-
-    def _finish(self, run: Run, ack: Ack, failure: Failure | None) -> None:
-        place = run.execution.place
-        if self.running.pop(place, None) is None:
-            return  # given back while it ran; somebody else owns the job now
-        ack = for_job(ack, run.execution.job)
-        if not self._observers.want_finish(failure):
-            self._acker.put(ack, place)
-        elif self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
-            self._acker.put(ack, place)
-            # The outcome is decided. Whoever listens may fail, but changes nothing.
-            self._observers.finished(run.execution, ack, failure)
-        else:
-            # This worker was away for long, and perhaps the job has ended elsewhere: nobody is told twice.
-            self._acker.put(ack, place, when_accepted=lambda: self._observers.finished(run.execution, ack, failure))
 
     def disown(self, place: int) -> None:
         """Drop the outcome of what runs here, should there ever be one: the claim is given back."""

@@ -5,7 +5,9 @@ thread, an async job the event loop, and either holds one slot. What is fetched 
 
 How much may wait: about 50 ms of work, by a running estimate of how long a job of this lane takes. A worker that has
 seen nothing yet prefetches nothing, and one slow job raises the estimate at once, so no job waits behind another's
-hours while other workers idle; what has waited for 250 ms all the same is handed back.
+hours while other workers idle; what has waited for 250 ms all the same is handed back. The estimate knows only jobs that
+have ended. A slot whose job already runs for longer than it says, and than 50 ms, is not counted on: where all slots do,
+nothing is fetched.
 
 How many threads are awake: no more than are of use. A thread that is done takes the next job itself, and whoever takes a
 job while others wait calls one more thread. If the jobs wait for something, a database, a server, the interpreter is
@@ -22,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -73,6 +76,8 @@ class Lane:
         """Smoothed seconds per job; 0: nothing is known."""
         self.on_room: Callable[[], None] | None = None
         """Called once when there is room again; the producer sets it when it has to wait for room."""
+        self._began: dict[int, float] = {}
+        """When each job that runs began, by its place in the claim block; the oldest first."""
         self._pending: deque[Execution] = deque()
         self._lock = threading.Lock()
         self._start_thread = start_thread
@@ -125,14 +130,14 @@ class Lane:
         """Return the first job of a thread that was started for it; see ``next_for_thread``."""
         return self._answer() or self._wait(on_idle)
 
-    def next_for_thread(self, seconds: float, on_idle: Callable[[], None]) -> Execution | None:
+    def next_for_thread(self, place: int, seconds: float, on_idle: Callable[[], None]) -> Execution | None:
         """Give the slot of a sync job back and wait for the next one; None: the thread is not needed any more.
 
         A busy lane hands the next job over without waking another thread: that is what makes short jobs cheap.
         """
         execution: Execution | None = None
         with self._lock:
-            self._finish(seconds)
+            self._finish(place, seconds)
             if self._has_work_for_a_thread():
                 execution = self._take()
             else:
@@ -141,10 +146,10 @@ class Lane:
         self._begin(due)
         return execution or self._wait(on_idle)
 
-    def finish_async(self, seconds: float) -> list[Execution]:
+    def finish_async(self, place: int, seconds: float) -> list[Execution]:
         """Give the slot of an async job back; return the async jobs that may start now."""
         with self._lock:
-            self._finish(seconds)
+            self._finish(place, seconds)
             started, call = self._next()
         self._begin(([], call))
         return started
@@ -192,16 +197,19 @@ class Lane:
         return bool(self._pending) and self.running < self.slots and not self._pending[0].is_async
 
     def _take(self) -> Execution:
+        execution = self._pending.popleft()
         self.running += 1
-        self._last_start = time.monotonic()
-        return self._pending.popleft()
+        self._last_start = self._began[execution.place] = time.monotonic()
+        return execution
 
     def _next(self) -> tuple[list[Execution], _Call | None]:
         """Return what has to be begun outside of the lock: async jobs at the head, and a thread for a sync one behind them."""
         started: list[Execution] = []
         while self._pending and self._pending[0].is_async and self.running < self.slots:
+            execution = self._pending.popleft()
             self.running += 1
-            started.append(self._pending.popleft())
+            self._began[execution.place] = time.monotonic()
+            started.append(execution)
         call: _Call | None = None
         if self._called_at is None and self._has_work_for_a_thread():
             self._called_at = time.monotonic()
@@ -230,8 +238,9 @@ class Lane:
             telemetry.emit("djqueue.lane.no_thread", logging.WARNING, queues=self.queues, error=str(error))
             self._called_at = None
 
-    def _finish(self, seconds: float) -> None:
+    def _finish(self, place: int, seconds: float) -> None:
         self.running -= 1
+        self._began.pop(place, None)
         estimate = self.estimate
         # Up at once, down slowly: a mistake in one direction costs a fetch, in the other a stranded job.
         self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1) if estimate else seconds
@@ -242,4 +251,16 @@ class Lane:
     def _prefetch(self) -> int:
         if not self.estimate or not self._may_prefetch:
             return 0
-        return min(PREFETCH_LIMIT, int(self.slots * PREFETCH_SECONDS / self.estimate))
+        return min(PREFETCH_LIMIT, int((self.slots - self._stuck()) * PREFETCH_SECONDS / self.estimate))
+
+    def _stuck(self) -> int:
+        """Return how many slots have a job that already runs for longer than one should."""
+        limit = time.monotonic() - max(PREFETCH_SECONDS, 2 * self.estimate)
+        count = 0
+        # The producer asks without the lock. When one begins or ends meanwhile, those before it have been counted, or are soon.
+        with suppress(RuntimeError):
+            for began in self._began.values():
+                if began > limit:
+                    break
+                count += 1
+        return count

@@ -11,45 +11,53 @@ import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
-from djqueue import compat, telemetry
-from djqueue.cancellation import Cancelled
-from djqueue.exceptions import Steering
+from djqueue import compat, hooks, telemetry
+from djqueue.exceptions import Cancel, Steering
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
-from djqueue.runtime.lanes import Execution
-from djqueue.runtime.runs import Failure
+from djqueue.runtime.runs import Failure, Run
 from djqueue.states import JobState
 
 _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
 
 
 class Observers:
-    """Asked once, when the worker starts, who listens; receivers connect when their modules are imported."""
+    """Knows from the start of the worker whether log lines are written; who listens to signals is looked up each time."""
 
     def __init__(self, worker: UUID, alias: str, backend_class: type) -> None:
         self._worker = worker
         self._alias = alias
         self._sender = backend_class
-        self._signals_start = compat.is_heard(compat.task_started, logging.INFO)
-        self._signals_finish = compat.is_heard(compat.task_finished, logging.INFO)
-        self._results: dict[int, TaskResult] = {}
+        self._logs_start = compat.is_logged(compat.task_started, logging.INFO)
+        self._logs_finish = compat.is_logged(compat.task_finished, logging.INFO)
+
+    @property
+    def _signals_start(self) -> bool:
+        return self._logs_start or compat.has_listeners(compat.task_started)
+
+    @property
+    def signals_finish(self) -> bool:
+        return self._logs_finish or compat.has_listeners(compat.task_finished)
 
     @property
     def want_start(self) -> bool:
         return self._signals_start or telemetry.is_heard(logging.DEBUG)
 
     def want_finish(self, failure: Failure | None) -> bool:
-        return self._signals_finish or telemetry.is_heard(logging.INFO if failure is None else logging.WARNING)
+        return self.signals_finish or telemetry.is_heard(logging.INFO if failure is None else logging.WARNING)
 
-    def context(self, execution: Execution, cancelled: Cancelled, deadline: datetime | None) -> TaskContext:
+    def context(self, run: Run) -> TaskContext:
         """Make what a task with ``takes_context=True`` gets."""
-        return TaskContext(task_result=self._result(execution), cancelled=cancelled, deadline=deadline)
+        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=run.deadline_at)
 
-    def started(self, execution: Execution) -> None:
+    def started(self, run: Run) -> None:
         """The function is about to be called."""
-        job = execution.job
+        job = run.execution.job
         if self._signals_start:
-            compat.task_started.send_robust(self._sender, task_result=self._result(execution))
+            try:
+                compat.task_started.send_robust(self._sender, task_result=self._result(run))
+            except BaseException as error:
+                hooks.report(error, "The signal task_started could not be sent for job %s.", job.id)
         telemetry.emit(
             "djqueue.job.start",
             logging.DEBUG,
@@ -59,18 +67,22 @@ class Observers:
             attempt=job.attempt,
         )
 
-    def finished(self, execution: Execution, ack: Ack, failure: Failure | None) -> None:
+    def finished(self, run: Run, ack: Ack, failure: Failure | None) -> None:
         """The outcome is decided and on its way to the store."""
-        job = execution.job
+        job = run.execution.job
         error, traceback = failure or (None, "")
         started = ack.started or ack.finished
-        if self._signals_finish and (ack.state.is_final):
-            result = self._result(execution)
-            value = json.loads(ack.result) if ack.result is not None else None
-            finish(result, ack.state, at=datetime.now(UTC), value=value, error=error, traceback=traceback)
-            compat.task_finished.send_robust(self._sender, task_result=result)
-        self._results.pop(execution.place, None)
-        if ack.state in _FAILED:
+        if ack.state.is_final and self.signals_finish:
+            try:
+                result = self._result(run)
+                value = json.loads(ack.result) if ack.result is not None else None
+                finish(result, ack.state, at=datetime.now(UTC), value=value, error=error, traceback=traceback)
+                compat.task_finished.send_robust(self._sender, task_result=result)
+            except BaseException as problem:
+                hooks.report(problem, "The signal task_finished could not be sent for job %s.", job.id)
+        if isinstance(error, Cancel):
+            level = logging.INFO  # somebody wanted it, or the task itself
+        elif ack.state in _FAILED:
             level = logging.ERROR
         elif error is not None:
             level = logging.WARNING
@@ -87,13 +99,12 @@ class Observers:
             attempt=job.attempt,
             state=ack.state.value,
             duration_seconds=ack.finished - started,
-            **({} if error is None else {"error": type(error).__name__, "retry_in_seconds": ack.delay}),
+            **({} if error is None else {"error": hooks.name_of_class(error), "retry_in_seconds": ack.delay}),
         )
 
-    def _result(self, execution: Execution) -> TaskResult:
+    def _result(self, run: Run) -> TaskResult:
         # One object from task_started to task_finished, and the one the context carries.
-        result = self._results.get(execution.place)
-        if result is None or result.job.id != execution.job.id:
-            result = from_claim(execution.job, execution.task, self._alias, self._worker)
-            self._results[execution.place] = result
-        return result
+        if run.result is None:
+            execution = run.execution
+            run.result = from_claim(execution.job, execution.task, self._alias, self._worker)
+        return run.result

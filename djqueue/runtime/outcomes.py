@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import NamedTuple
+from uuid import UUID
 
+from djqueue import hooks
 from djqueue.backoff import delay_seconds
+from djqueue.encoding import encode_error, storable
 from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
 from djqueue.records import Ack, ClaimedJob, TakenJob
 from djqueue.states import JobState
@@ -14,6 +18,9 @@ from djqueue.tasks import Task
 _INTERRUPTED = (
     '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'
 )
+
+PARK_SECONDS = 30.0
+"""How long a job of an unknown task waits before a worker looks at it again."""
 
 
 class Outcome(NamedTuple):
@@ -25,13 +32,35 @@ class Outcome(NamedTuple):
     is_spent: bool = True
     is_error: bool = True
     """Whether the exception is recorded with the job."""
+    problem: BaseException | None = None
+    """What the project's rules raised when they were asked; the default rules decided."""
 
 
 def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
-    """Decide by the exception's type, the attempts that are left and the task's backoff."""
-    outcome = _outcome_of(error, job, task)
+    """Decide by the exception's type, the attempts that are left and the task's backoff. Never fails."""
+    try:
+        outcome = _outcome_of(error, job, task)
+    except BaseException as problem:  # an exception without its delay, a class in retry_on that cannot be asked
+        hooks.report(problem, "The rules of %s failed for an exception of job %s.", job.task, job.id)
+        outcome = _by_default(job, problem)
     # A job that may run once has run.
-    return Outcome(JobState.DISCARDED) if job.is_taken and not outcome.state.is_final else outcome
+    return (
+        Outcome(JobState.DISCARDED, problem=outcome.problem) if job.is_taken and not outcome.state.is_final else outcome
+    )
+
+
+def _by_default(job: ClaimedJob, problem: BaseException) -> Outcome:
+    if job.attempt >= job.max_attempts:
+        return Outcome(JobState.DISCARDED, problem=problem)
+    return Outcome(JobState.RETRYABLE, delay_seconds(None, job.attempt), problem=problem)
+
+
+def broken(job: ClaimedJob, worker: UUID, problem: BaseException, *, started: float | None) -> Ack:
+    """Return the outcome of an attempt that something around the task itself broke, before or after its function. Never fails."""
+    entry = encode_error(problem, attempt=job.attempt, worker=worker)
+    outcome = _by_default(job, problem)
+    ack = Ack(job.id, job.claim, outcome.state, started, time.monotonic(), None, entry, outcome.delay)
+    return for_job(ack, job)
 
 
 def for_job(ack: Ack, job: ClaimedJob) -> Ack:
@@ -41,6 +70,15 @@ def for_job(ack: Ack, job: ClaimedJob) -> Ack:
     if ack.started is not None and not ack.state.is_final:
         ack = ack._replace(state=JobState.DISCARDED, finished=time.monotonic(), error=ack.error or _INTERRUPTED)
     return ack._replace(taken=job)
+
+
+def parked(job: ClaimedJob, reason: object) -> Ack:
+    """Return the ack that puts a job aside which no worker here can run: with a visible reason and its attempt.
+
+    It is looked at again after a while; others wait behind nothing.
+    """
+    note = json.dumps({"parked": storable(reason, 500)}, ensure_ascii=False)
+    return Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
 
 
 def _outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:

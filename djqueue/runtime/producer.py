@@ -8,7 +8,6 @@ and only then sleep until somebody makes a job available, a slot is free, or the
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -16,15 +15,15 @@ from contextlib import suppress
 from uuid import UUID
 
 from djqueue import registry, telemetry
-from djqueue.encoding import storable
 from djqueue.engines.protocol import Listener, WorkerEngine, put_back
-from djqueue.exceptions import EngineUnavailable, UnknownTask
+from djqueue.exceptions import EngineUnavailable
+from djqueue.hooks import text_of
 from djqueue.records import Ack, ClaimedJob
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
-from djqueue.runtime.outcomes import for_job
+from djqueue.runtime.outcomes import for_job, parked
 from djqueue.runtime.watch import FULL_SECONDS, LOOK_SECONDS, Watch
 from djqueue.service import Service
 from djqueue.states import JobState
@@ -36,8 +35,6 @@ DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
 WATCH_SECONDS = 1.0
-PARK_SECONDS = 30.0
-"""How long a job of an unknown task waits before a worker looks at it again."""
 
 
 class Producer(Service):
@@ -220,14 +217,10 @@ class Producer(Service):
             place = self._claims.hold(job.id, job.claim)
             try:
                 task = registry.find(job.task)
-            except UnknownTask as error:
-                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=str(error))
-                # Back with a visible reason and its attempt, until a worker knows it; others wait behind nothing.
-                note = json.dumps({"parked": storable(error, 500)})
-                ack = Ack(job.id, job.claim, JobState.SCHEDULED, delay=PARK_SECONDS, is_spent=False, note=note)
-                self._acker.put(for_job(ack, job), place)
-            else:
                 executions.append(Execution(job, task, task.is_async, place, now))
+            except BaseException as error:  # UnknownTask as a rule; the others of this fetch must not be lost with it
+                telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=text_of(error))
+                self._acker.put(for_job(parked(job, error), job), place)
         if self._remaining is not None:
             self._remaining -= len(jobs)
         if executions:

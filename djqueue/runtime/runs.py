@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from djqueue.cancellation import Cancelled
 from djqueue.exceptions import Cancel, Steering, TaskTimeout
+from djqueue.results import TaskResult
 from djqueue.runtime.lanes import Execution
 
 
@@ -25,7 +27,18 @@ class Run:
     A plain object with slots: there is one per job on the hot path. ``cancelled`` is made when somebody needs it.
     """
 
-    __slots__ = ("_cancelled", "cancel_reason", "deadline", "execution", "future", "is_overdue", "is_stuck", "started")
+    __slots__ = (
+        "_cancelled",
+        "asked_at",
+        "cancel_reason",
+        "deadline",
+        "execution",
+        "future",
+        "is_overdue",
+        "is_stuck",
+        "result",
+        "started",
+    )
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -34,11 +47,15 @@ class Run:
         self.deadline: float | None = None if timeout is None else self.started + timeout.total_seconds()
         self.future: asyncio.Task[None] | None = None
         self.is_overdue = False
+        self.asked_at = 0.0
+        """When it was asked to stop because it was overdue."""
         self.is_stuck = False
         """Overdue, asked to stop, and still running after the grace."""
         self.cancel_reason: str | None = None
         """Why somebody cancelled the job; None: nobody did."""
         self._cancelled: Cancelled | None = None
+        self.result: TaskResult | None = None
+        """What the context and the signals carry, once one of them has asked for it: one object for all."""
 
     @property
     def cancelled(self) -> Cancelled:
@@ -64,7 +81,12 @@ class Run:
         """Ask the task to stop: set ``context.cancelled`` and cancel what it awaits."""
         self.cancelled.set(reason)
         if (future := self.future) is not None:
-            future.get_loop().call_soon_threadsafe(future.cancel, reason)
+            with suppress(RuntimeError):  # the loop is closed: its process leaves
+                future.get_loop().call_soon_threadsafe(future.cancel, reason)
+
+    def was_cancelled_where_it_waited(self, judged: BaseException) -> bool:
+        """Whether a cancel request ended the task in an ``await``: then a traceback shows nothing but that."""
+        return self.cancel_reason is not None and isinstance(judged.__cause__, asyncio.CancelledError)
 
     def judge(self, error: BaseException) -> BaseException:
         """Return what the error of a run that was asked to stop amounts to."""

@@ -8,11 +8,10 @@ thread gets no turn, because a task holds the interpreter, the supervisor kills 
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from djqueue.runtime.runs import Run
 from djqueue.service import Service
@@ -22,43 +21,49 @@ _IDLE_SECONDS = 3600.0
 
 
 class Timekeeper(Service):
+    """Keeps no run itself: what it looks at is what runs, so that what has ended takes no memory until its deadline."""
+
     name = "timekeeper"
 
-    def __init__(self, *, is_running: Callable[[Run], bool], on_stuck: Callable[[Run], None]) -> None:
+    def __init__(self, running: Mapping[int, Run], *, on_stuck: Callable[[Run], None]) -> None:
         super().__init__()
-        self._is_running = is_running
+        self._running = running
         self._on_stuck = on_stuck
         self._lock = threading.Lock()
-        self._counter = itertools.count()
-        self._watched: list[tuple[float, int, Run]] = []
+        self._next_look = math.inf
+        """No run that is watched is due before, by the monotonic clock."""
 
     def watch(self, run: Run) -> None:
-        """Look after this run from its deadline on; from any thread."""
+        """Look after this run, which is among those that run already, from its deadline on; from any thread."""
         assert run.deadline is not None
-        with self._lock:
-            heapq.heappush(self._watched, (run.deadline, next(self._counter), run))
-            is_first = self._watched[0][2] is run
-        if is_first:
+        if run.deadline < self._next_look:  # seldom: after that no run is due before this one, while it runs and after
+            self._look_by(run.deadline)
             self.wake()
 
     def run_once(self) -> float:
-        """Deal with every run whose time has come; return the seconds until the next one."""
+        """Deal with every run whose time has come; return the seconds until the next look."""
         now = time.monotonic()
-        while True:
-            with self._lock:
-                if not self._watched:
-                    return _IDLE_SECONDS
-                due, _, run = self._watched[0]
-                if due > now:
-                    return due - now
-                heapq.heappop(self._watched)
-            if not self._is_running(run):
-                continue
-            if not run.is_overdue:
-                run.is_overdue = True
-                run.stop(f"The task ran longer than its timeout of {run.execution.task.timeout}.")
-                with self._lock:
-                    heapq.heappush(self._watched, (now + GRACE_SECONDS, next(self._counter), run))
-            else:
-                run.is_stuck = True
-                self._on_stuck(run)
+        if self._next_look <= now:
+            # First: a run that starts from here on lowers it again, and the others are among those that run.
+            self._next_look = math.inf
+            for run in list(self._running.values()):
+                if run.deadline is not None and not run.is_stuck:
+                    due = run.asked_at + GRACE_SECONDS if run.is_overdue else run.deadline
+                    self._look_by(due if due > now else self._act(run, now))
+        return max(0.0, min(_IDLE_SECONDS, self._next_look - time.monotonic()))
+
+    def _look_by(self, moment: float) -> None:
+        with self._lock:
+            self._next_look = min(self._next_look, moment)
+
+    def _act(self, run: Run, now: float) -> float:
+        """Ask a run to stop, or give it up; return when to look at it again."""
+        if self._running.get(run.execution.place) is not run:
+            return math.inf
+        if run.is_overdue:
+            run.is_stuck = True
+            self._on_stuck(run)
+            return math.inf
+        run.is_overdue, run.asked_at = True, now
+        run.stop(f"The task ran longer than its timeout of {run.execution.task.timeout}.")
+        return now + GRACE_SECONDS

@@ -213,3 +213,28 @@ def test_reading_a_job_finds_it_in_either_table() -> None:
     assert store_named().job(live.pk) == Job.objects.get(pk=live.pk)
     assert store_named().job(finished.pk).finished_at is not None  # type: ignore[union-attr]
     assert store_named().job(10**9) is None
+
+
+def test_t41_a_cancelled_job_says_by_whom_and_why_in_words(viewer: Client) -> None:
+    at = "2026-01-02T03:04:05+00:00"
+    job = make_finished(
+        state="cancelled",
+        errors=[
+            {
+                "exception": "djqueue.exceptions.Cancel",
+                "by": "anna",
+                "at": at,
+                "message": "Not needed.",
+                "traceback": "",
+            }
+        ],
+        cancel_request={"by": "anna", "at": at, "reason": "Not needed."},
+    )
+
+    html = page(viewer, job.pk, FINISHED)
+
+    assert "<h3>Cancelled by anna</h3>" in html
+    assert re.search(r"<p>Cancelled by anna 2026-01-02 03:04:05[^<]*: Not needed\.</p>", html)
+    assert "djqueue.exceptions.Cancel" not in html
+    assert "&quot;reason&quot;" not in html
+    assert "failed" not in html.partition("djqueue-timeline")[2]

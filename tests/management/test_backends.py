@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.management import load_command_class
 from django.core.management.base import CommandError
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
@@ -68,3 +69,13 @@ def test_missing_tables_stop_a_command() -> None:
 
     with pytest.raises(CommandError, match=r"0001_initial.* not applied\. Run manage\.py migrate\."):
         backend_with()
+
+
+@pytest.mark.parametrize("words", [["cron", "list"], ["queuectl", "pause", "mail"]])
+def test_t41_backend_may_stand_before_the_verb_and_after_it(words: list[str]) -> None:
+    command, *verb = words
+    parser = load_command_class("djqueue", command).create_parser("manage.py", command)
+
+    assert parser.parse_args(["--backend", "other", *verb]).backend == "other"
+    assert parser.parse_args([*verb, "--backend", "other"]).backend == "other"
+    assert parser.parse_args(verb).backend == "default"

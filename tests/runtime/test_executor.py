@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +17,12 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
+from djqueue.runtime.runs import Run
+from djqueue.runtime.timekeeper import GRACE_SECONDS, Timekeeper
 from djqueue.states import JobState
 from djqueue.tasks import Task
 from tests.ledger import tasks
+from tests.processes import eventually
 
 
 class Acks:
@@ -37,7 +42,7 @@ class Bench:
         self.claims, self.acks = ClaimBlock.create(), Acks()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         observers = Observers(uuid4(), "default", type(None))
-        observers._signals_start = observers._signals_finish = False  # whatever listens in a test process
+        observers._logs_start = observers._logs_finish = False  # whatever listens in a test process
         self.executor = Executor(
             uuid4(),
             None,
@@ -120,7 +125,7 @@ def test_what_fails_around_a_job_does_not_cost_its_slot(
     bench = Bench(1)
     monkeypatch.setattr("djqueue.runtime.django_connections.settle", fail)
     monkeypatch.setattr(bench.executor._observers, "finished", fail)
-    monkeypatch.setattr(bench.executor._observers, "want_finish", lambda failure: True)
+    monkeypatch.setattr(Observers, "want_finish", lambda self, failure: True)
 
     bench.run(*[(task, [])] * 3)
 
@@ -129,7 +134,7 @@ def test_what_fails_around_a_job_does_not_cost_its_slot(
 
 
 @pytest.mark.parametrize("task", [tasks.noop, tasks.find])
-def test_a_job_that_cannot_even_begin_does_not_cost_its_slot(
+def test_t57_a_job_that_cannot_even_begin_does_not_cost_its_slot_and_is_tried_again(
     task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(1)
@@ -144,7 +149,7 @@ def test_a_job_that_cannot_even_begin_does_not_cost_its_slot(
 
     bench.run(*[(task, [])] * 3)
 
-    assert bench.acks.put_back == [(number, JobState.COMPLETED, True) for number in (1, 2)]
+    assert bench.acks.put_back == [(0, JobState.RETRYABLE, True), *((n, JobState.COMPLETED, True) for n in (1, 2))]
     assert "the first only" in caplog.text
 
 
@@ -165,3 +170,45 @@ def test_async_jobs_that_never_wait_let_others_go_on() -> None:
     ended = [number for number, _, _ in bench.acks.put_back]
     assert sorted(ended) == list(range(5001))
     assert ended.index(0) < 2000
+
+
+@pytest.mark.parametrize("task", [tasks.noop, tasks.find])
+def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> None:
+    bench = Bench(2)
+    bench.executor.timekeeper.start()
+
+    bench.run(*[(replace(task, timeout=timedelta(hours=1)), [])] * 500)
+
+    assert len(bench.acks.put_back) == 500
+    eventually(lambda: (gc.collect(), sum(isinstance(each, Run) for each in gc.get_objects()) <= 2)[1])
+
+
+def test_t13_the_timekeeper_looks_at_the_earliest_deadline_and_wakes_for_no_later_one() -> None:
+    running: dict[int, Run] = {}
+    stuck: list[Run] = []
+    keeper = Timekeeper(running, on_stuck=stuck.append)
+    late, soon = (_run(place, timeout) for place, timeout in enumerate((3600, 0.01)))
+    for run in (late, soon):
+        running[run.execution.place] = run
+        keeper.watch(run)
+    assert keeper.run_once() <= 0.01
+
+    time.sleep(0.02)  # until the deadline
+    pause = keeper.run_once()
+
+    assert (soon.is_overdue, late.is_overdue) == (True, False)
+    assert GRACE_SECONDS - 1 < pause <= GRACE_SECONDS
+    soon.asked_at -= GRACE_SECONDS
+    keeper._look_by(0)
+    assert keeper.run_once() > 3000
+    assert stuck == [soon]
+    running.clear()
+    keeper._look_by(0)
+    assert keeper.run_once() == 3600
+
+
+def _run(place: int, timeout: float) -> Run:
+    now = datetime.now(UTC)
+    job = ClaimedJob(7, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now)
+    task = replace(tasks.noop, timeout=timedelta(seconds=timeout))
+    return Run(Execution(job, task, False, place, time.monotonic()))

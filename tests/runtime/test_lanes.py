@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from djqueue.runtime import lanes
-from djqueue.runtime.lanes import PREFETCH_LIMIT, STANDBY_SECONDS, Execution, Lane
+from djqueue.runtime.lanes import PREFETCH_LIMIT, PREFETCH_SECONDS, STANDBY_SECONDS, Execution, Lane
 
 
 def execution(number: int, *, is_async: bool = False, age: float = 0.0) -> Execution:
@@ -50,8 +50,8 @@ def test_jobs_beyond_the_slots_wait_in_order() -> None:
     lane.add([execution(number) for number in range(4)])
 
     assert recorder.threads == [0, 1]
-    assert lane.next_for_thread(0.01, lambda: None).job == 2  # type: ignore[union-attr, comparison-overlap]
-    assert lane.next_for_thread(0.01, lambda: None).job == 3  # type: ignore[union-attr, comparison-overlap]
+    assert lane.next_for_thread(0, 0.01, lambda: None).job == 2  # type: ignore[union-attr, comparison-overlap]
+    assert lane.next_for_thread(1, 0.01, lambda: None).job == 3  # type: ignore[union-attr, comparison-overlap]
 
 
 def test_sync_and_async_jobs_share_the_slots() -> None:
@@ -61,17 +61,17 @@ def test_sync_and_async_jobs_share_the_slots() -> None:
     lane.add([execution(0), execution(1, is_async=True), execution(2, is_async=True)])
 
     assert (recorder.threads, recorder.tasks, lane.running) == ([0], [1], 2)
-    assert [one.job for one in lane.finish_async(0.01)] == [2]  # type: ignore[misc, comparison-overlap]
+    assert [one.job for one in lane.finish_async(0, 0.01)] == [2]  # type: ignore[misc, comparison-overlap]
 
 
 def test_short_jobs_raise_what_may_wait_and_one_long_job_ends_that() -> None:
     lane = Recorder().lane(10)
     lane.add([execution(number) for number in range(10)])
 
-    for _ in range(5):
-        lane.finish_async(0.00001)
+    for place in range(5):
+        lane.finish_async(place, 0.00001)
     short = lane.room()
-    lane.finish_async(5.0)
+    lane.finish_async(5, 5.0)
 
     assert short == PREFETCH_LIMIT + 5
     assert lane.room() == 6  # its free slots, and nothing beyond
@@ -81,8 +81,8 @@ def test_ten_millisecond_jobs_wait_for_fifty_milliseconds_of_work_at_most() -> N
     lane = Recorder().lane(100)
     lane.add([execution(number) for number in range(100)])
 
-    for _ in range(100):
-        lane.finish_async(0.01)
+    for place in range(100):
+        lane.finish_async(place, 0.01)
 
     assert 500 <= lane.room() - 100 <= 600
 
@@ -91,9 +91,46 @@ def test_the_first_job_is_believed_to_be_like_the_others() -> None:
     lane = Recorder().lane(10)
     lane.add([execution(0)])
 
-    lane.finish_async(0.02)
+    lane.finish_async(0, 0.02)
 
     assert lane.room() == 10 + 25  # 50 ms of work
+
+
+def test_t47_slots_full_of_long_jobs_take_nothing_ahead_however_short_the_jobs_before_were(clock: Clock) -> None:
+    lane = Recorder().lane(10)
+    lane.add([execution(number, is_async=True) for number in range(20)])
+    for number in range(10):
+        lane.finish_async(number, 0.0001)
+
+    flowing = lane.room()
+    clock.now += 2 * PREFETCH_SECONDS
+
+    assert flowing == PREFETCH_LIMIT
+    assert lane.room() == 0
+
+
+def test_t47_one_slot_that_moves_beside_long_jobs_takes_ahead_what_it_alone_can_do(clock: Clock) -> None:
+    lane = Recorder().lane(10)
+    lane.add([execution(number, is_async=True) for number in range(10)])
+
+    for number in range(9, 1000):  # a job a millisecond
+        clock.now += 0.001
+        lane.finish_async(number, 0.001)
+        lane.add([execution(number + 1, is_async=True)])
+
+    assert lane.room() == 50
+
+
+def test_t47_jobs_that_all_take_long_are_taken_ahead_as_ever(clock: Clock) -> None:
+    lane = Recorder().lane(100)
+    lane.add([execution(number, is_async=True) for number in range(100)])
+    clock.now += 0.2
+    lane.finish_async(0, 0.2)
+    lane.add([execution(100, is_async=True)])
+
+    clock.now += 0.15
+
+    assert lane.room() == 25  # 50 ms of work
 
 
 def test_what_has_waited_too_long_is_taken_back_and_nothing_is_prefetched_after_that() -> None:
@@ -113,9 +150,9 @@ def test_the_producer_hears_of_room_once() -> None:
     heard: list[int] = []
     lane.on_room = lambda: heard.append(1)
 
-    lane.finish_async(0.01)
+    lane.finish_async(0, 0.01)
     lane.add([execution(1, is_async=True)])
-    lane.finish_async(0.01)
+    lane.finish_async(0, 0.01)
 
     assert heard == [1]
 
@@ -138,7 +175,7 @@ class Threads:
         while one is not None:
             self._work(one.place)
             self.ran.append(one.place)
-            one = lane.next_for_thread(0.001, lambda: None)
+            one = lane.next_for_thread(one.place, 0.001, lambda: None)
 
     def add(self, count: int) -> None:
         self.lane.add([execution(number) for number in range(count)])
@@ -251,12 +288,12 @@ def test_a_thread_that_comes_at_once_takes_a_job_and_calls_another(clock: Clock)
 def test_a_thread_that_had_to_wait_for_the_interpreter_leaves_the_jobs_to_who_gets_on(clock: Clock) -> None:
     lane, calls = called(clock, 3)
     clock.now += 0.005
-    lane.next_for_thread(0.0001, lambda: None)
+    lane.next_for_thread(0, 0.0001, lambda: None)
 
     def finish() -> None:
-        lane.next_for_thread(0.0001, lambda: None)
+        lane.next_for_thread(0, 0.0001, lambda: None)
         lane.dismiss_threads()
-        lane.next_for_thread(0.0001, lambda: None)
+        lane.next_for_thread(0, 0.0001, lambda: None)
 
     clock.meanwhile = finish
 
@@ -268,7 +305,7 @@ def test_a_thread_that_had_to_wait_for_the_interpreter_leaves_the_jobs_to_who_ge
 def test_a_thread_that_stands_by_takes_over_when_no_job_begins_any_more(clock: Clock) -> None:
     lane, calls = called(clock, 4)
     clock.now += 0.005
-    lane.next_for_thread(0.0001, lambda: None)  # and this job does not end
+    lane.next_for_thread(0, 0.0001, lambda: None)  # and this job does not end
     clock.meanwhile = lambda: setattr(clock, "now", clock.now + 0.005)
 
     second = lane.first_for_thread(lambda: None)

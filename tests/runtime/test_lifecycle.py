@@ -69,6 +69,27 @@ class TestTimeout:
         neighbour.refresh()
         assert (neighbour.return_value, neighbour.attempts) == ("neighbour", 1)
 
+    def test_t71_what_returns_after_its_deadline_has_completed_however_late(self) -> None:
+        neighbour = tasks.nap.enqueue("neighbour", 7)  # keeps the process while the second one is stuck
+        late, stuck = tasks.overstay.enqueue("late", 1.5), tasks.overstay.enqueue("stuck", 5)
+        swallowing = tasks.swallow_cancellation.enqueue()
+
+        with worker("--concurrency", "4") as running:
+            eventually(lambda: ended() == 4, 40, lambda: running.log)
+
+        assert "job.stuck" in running.log
+        for result in (neighbour, late, stuck, swallowing):
+            assert (stored(result).state, stored(result).attempt) == (JobState.COMPLETED, 1), running.log
+        assert running.log.count("job.late") == 3
+
+    def test_t71_what_raises_after_its_deadline_has_timed_out(self) -> None:
+        result = tasks.fail_late.enqueue()
+
+        drain()
+
+        assert stored(result).errors[0]["exception"] == "djqueue.exceptions.TaskTimeout"
+        assert "KeyError" in stored(result).errors[0]["traceback"]
+
 
 class TestAge:
     def test_a_job_that_does_not_begin_in_time_is_cancelled(self) -> None:

@@ -18,7 +18,7 @@ from djqueue.models import FinishedJob, Job
 from djqueue.records import NewJob
 from tests.backlog import states
 from tests.ledger import tasks
-from tests.processes import environment, eventually, worker
+from tests.processes import environment, eventually, open_to_others, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,8 +42,7 @@ def pooler(transactional_db: None, tmp_path: Path) -> Iterator[int]:
         "default_pool_size = 3\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits\n"
     )
     config.chmod(0o644)
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    open_to_others(tmp_path)
     user = 65534 if os.getuid() == 0 else None  # it refuses to run as root
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

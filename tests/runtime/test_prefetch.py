@@ -18,7 +18,7 @@ LONG = 60.0
 
 
 def warm_up(running: WorkerProcess) -> None:
-    """Let both workers run so many short jobs that each would fetch hundreds ahead."""
+    """Let the workers run so many short jobs that each would fetch hundreds ahead."""
     for _ in range(2):
         done = FinishedJob.objects.count()
         tasks.noop.enqueue_many(((), {}) for _ in range(1000))
@@ -44,8 +44,9 @@ def test_one_long_job_holds_no_short_ones_hostage() -> None:
         assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
 
 
-def test_short_and_long_jobs_keep_both_workers_busy() -> None:
-    with worker("--processes", "2", "--concurrency", "1") as running:
+def test_long_jobs_among_short_ones_begin_on_workers_of_their_own() -> None:
+    # A third process for the short jobs: with two, both could be busy with the long ones before the last short one has begun.
+    with worker("--processes", "3", "--concurrency", "1") as running:
         warm_up(running)
 
         for _ in range(2):
@@ -77,3 +78,23 @@ def test_no_more_is_claimed_than_slots_and_fifty_milliseconds_of_work() -> None:
         assert running.wait() == 0, running.log
     assert FinishedJob.objects.count() == 150
     assert slots <= max(claimed) <= most
+
+
+def test_t47_a_worker_full_of_long_jobs_leaves_the_next_ones_to_an_idle_one() -> None:
+    with worker("--concurrency", "10") as full:
+        warm_up(full)
+        tasks.nap.enqueue_many((("long", LONG), {}) for _ in range(10))
+        eventually(lambda: Entry.objects.filter(label="long").count() == 10, 30, lambda: full.log)
+        # What it had fetched ahead, knowing its jobs as short ones, has gone back by now.
+        with worker("--concurrency", "10") as idle:
+            eventually(lambda: len(idle.child_pids()) == 2, 30, lambda: idle.log)
+
+            for number in range(30):
+                tasks.record.enqueue(f"short {number}")
+                label = f"short {number}"
+                eventually(lambda label=label: Entry.objects.filter(label=label).exists(), 30, lambda: full.log)  # type: ignore[misc]
+            eventually(lambda: Job.objects.count() == 10, 30, lambda: idle.log)
+
+        # Whoever fetches without room hands back, and each claim counts.
+        claims = FinishedJob.objects.filter(task=tasks.record.module_path).values_list("claim", flat=True)
+        assert list(claims) == [1] * 30

@@ -115,3 +115,21 @@ def test_b97_cancelled_jobs_that_wait_never_run(env: dict[str, str]) -> None:
         eventually(lambda: states() == {"cancelled": 10, "completed": 10})
 
     assert Entry.objects.count() == 10
+
+
+@each_way
+def test_t41_a_job_that_was_cancelled_while_it_ran_is_told_without_an_error_and_a_traceback(
+    env: dict[str, str],
+) -> None:
+    result = tasks.anap.enqueue("long", 600)
+    with worker(env=env) as running:
+        eventually(lambda: states() == {"executing": 1})
+        api.cancel(result, by="anna", reason="Not needed.")
+        running.wait_for_log("state=cancelled")
+        eventually(lambda: states() == {"cancelled": 1})
+
+        [line] = [line for line in running.log.splitlines() if "job.stop" in line]
+        assert " INFO " in line
+        assert "Traceback" not in running.log
+    [error] = stored(result).errors
+    assert (error["message"], error["traceback"]) == ("Not needed.", "")

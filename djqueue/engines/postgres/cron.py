@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
 from djqueue.encoding import storable
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.records import InsertedJob, NewJob
 
@@ -228,7 +229,7 @@ def run_on(cursor: Any) -> Execute:
 
     def execute(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         cursor.execute(sql(name), params)
-        return list(cursor.fetchall()) if cursor.description else []
+        return rows_of(cursor) if cursor.description else []
 
     return execute
 

@@ -10,7 +10,7 @@ from django.db import connections
 
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.vitals import Health, SeenQueue, SeenWorker, SnapshotHolder
+from djqueue.vitals import Health, ParkedJob, SeenQueue, SeenWorker, SnapshotHolder
 
 LIMIT = timedelta(seconds=5)
 
@@ -20,6 +20,7 @@ def health(alias: str) -> Health:
     facts: dict[str, Any] = {
         "queues": [SeenQueue(*row) for row in _read(alias, "health_queues")],
         "workers": [SeenWorker(*row) for row in _read(alias, "health_workers")],
+        "parked": [ParkedJob(*row) for row in _read(alias, "health_parked")],
         "holders": [SnapshotHolder(*row) for row in _read(alias, "health_holders")],
     }
     for seconds, loops in _read(alias, "health_leader"):

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 from django.db import OperationalError, connections
 
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.wakes import wake_after_commit
@@ -211,8 +212,7 @@ class Steering:
             try:
                 with connection.cursor() as cursor:
                     cursor.execute(sql(name), params)
-                    rows: list[Any] = cursor.fetchall()
-                    return rows
+                    return rows_of(cursor)
             except OperationalError as error:
                 if connection.in_atomic_block or not isinstance(error.__cause__, _TRANSIENT):
                     raise

@@ -32,7 +32,7 @@ LONGEST_DELAY_SECONDS = 3650 * 86400
 """Python cannot read a year beyond 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-_RUN_LENGTH = 17
+_RUN_LENGTH, _LEAST_RUN = 17, 7
 _UNTOUCHED: tuple[Any, ...] = (None, 0, 0, *[False] * (_RUN_LENGTH - 3))
 """The run of a job that nothing has happened to."""
 # What Lua packs says of bytes that they are text. Texts that are none come out as they went in.
@@ -97,8 +97,35 @@ def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
     return flat
 
 
+UNREADABLE = "unreadable"
+"""What stands for the task of a job that somebody edited so that it cannot be read."""
+
+
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
-    """Return a job as stored."""
+    """Return a job as stored; what can be told of it, if it cannot be read."""
+    try:
+        return _read_job(id, payload, run, proof, due)
+    except (
+        Exception
+    ) as error:  # msgpack has many; and whatever stands there, who looks at a list wants to see the others
+        reason = f"It cannot be read, somebody edited it: {type(error).__name__}: {error}"
+    try:
+        ended: Sequence[Any] = unpack(run) if run is not None else ()
+        is_final = STATES[ended[0] - 1].is_final
+        finished = moment(ended[6])
+        errors = json.loads(errors_text(ended[9]))
+    except Exception:
+        is_final, finished, errors = False, None, []
+    state = JobState.EXECUTING if proof else JobState.AVAILABLE if due is None else JobState.SCHEDULED
+    return Job(
+        id=id, state=STATES[ended[0] - 1] if is_final else state, queue=UNREADABLE, task=UNREADABLE, args=[], kwargs={}, priority=0,
+        attempt=0, max_attempts=0, claim=0, attempted_by=None, attempted_at=None, inserted_at=_EPOCH, scheduled_at=None,
+        ready_at=None, expires_at=None, started_at=None, finished_at=finished if is_final else None, errors=errors, result=None,
+        meta={"parked": reason}, unique_key=None, cancel_request=None,
+    )  # fmt: skip
+
+
+def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
     _, inserted, scheduled, expires, queue, priority, max_attempts, key, task, meta, (args, kwargs) = unpack(payload)
     (
         state, attempt, claim, worker, attempted, started, finished, ready, result, errors, notes, rescheduled, reexpires,
@@ -115,8 +142,8 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
         state=STATES[state - 1],
         queue=queue,
         task=task,
-        args=json.loads(args),
-        kwargs=json.loads(kwargs),
+        args=_json(args),
+        kwargs=_json(kwargs),
         priority=priority,
         attempt=attempt,
         max_attempts=most_attempts or max_attempts,
@@ -135,6 +162,14 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
         unique_key=key,
         cancel_request=None if not request else _request(*request),
     )
+
+
+def _json(text: str) -> Any:
+    """Read JSON; what is none stays as it stands there."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
@@ -189,6 +224,8 @@ def _run(run: bytes | None) -> Sequence[Any]:
     if run is None:
         return _UNTOUCHED
     done = unpack(run)
+    if type(done) is not list or len(done) < _LEAST_RUN or type(done[0]) is not int:
+        raise ValueError("What has happened to the job so far is not told there.")
     return [*done, *_UNTOUCHED[len(done) :]]
 
 

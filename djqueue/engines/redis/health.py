@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import unpack
+from djqueue.engines.redis.codec import UNREADABLE, unpack
 from djqueue.engines.redis.server import inspect
-from djqueue.vitals import Health, SeenQueue, SeenWorker
+from djqueue.vitals import Health, ParkedJob, SeenQueue, SeenWorker
 
 _SERVING_SECONDS = 15.0
 """A worker that was silent for longer serves nobody."""
+_MOST_PARKED = 10
 
 
 def health(client: Client) -> Health:
     """Look at it all."""
-    now, seen, about, beats, dead, lead, due, history = client.run("health")
+    now, seen, about, beats, dead, lead, due, history, aside = client.run("health")
     workers, served = [], set()
     beat_of = dict(_pairs(beats))
     for id, info in _pairs(about):
@@ -37,12 +39,26 @@ def health(client: Client) -> Health:
     return Health(
         queues=[SeenQueue(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})],
         workers=sorted(workers, key=lambda worker: worker.name),
+        parked=[ParkedJob(int(id), _text(task), _reason(why)) for (id, task), why in _pairs(aside)[:_MOST_PARKED]],
         leader_seconds=(now - int(leader[b"elected_at"])) / 1e6 if is_led else None,
         loops={name: (now - at) / 1e6 for name, at in loops.items()},
         overdue_seconds=(now - int(due)) / 1e6 if due is not None and int(due) <= now else None,
         history_rows=history,
         server=inspect(client),
     )
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode(errors="replace") or UNREADABLE
+
+
+def _reason(why: bytes) -> str:
+    """Return why a job is parked: a sentence of a script's, or the note of a worker."""
+    text = why.decode(errors="replace")
+    try:
+        return str(json.loads(text)["parked"])
+    except (ValueError, TypeError, KeyError):
+        return text
 
 
 def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:

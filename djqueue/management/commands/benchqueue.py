@@ -20,6 +20,7 @@ from djqueue.api import DEFAULT_ALIAS
 from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
 from djqueue.management.backends import backend_of
+from djqueue.management.notices import notice
 
 _LEAST_JOBS = 100
 """Fewer say nothing about speed."""
@@ -56,7 +57,7 @@ class Command(BaseCommand):
             try:
                 figures = self._measure(aliases, options)
             except KeyboardInterrupt:
-                self.stderr.write("Interrupted; the jobs of the benchmark are deleted.")
+                notice(self, "Interrupted; the jobs of the benchmark are deleted.")
                 sys.exit(130)
             finally:
                 del os.environ[VARIABLE]
@@ -80,7 +81,7 @@ class Command(BaseCommand):
             rates=_numbers("--rates", options["rates"]),
             seconds=options["seconds"],
         )
-        tell = (lambda line: self.stderr.write(line)) if options["verbosity"] > 0 else (lambda line: None)
+        tell = (lambda line: notice(self, line)) if options["verbosity"] > 0 else (lambda line: None)
         try:
             return scenarios.measure(
                 [scenarios.Benchmark(alias, backend_of(alias).engine, plan) for alias in aliases], tell

@@ -19,6 +19,7 @@ from django.utils.dateparse import parse_datetime
 from djqueue import bulk, compat, lines, registry
 from djqueue.durations import parse_duration
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
+from djqueue.management.notices import notice
 from djqueue.rejects import Rejects
 from djqueue.tasks import Task
 
@@ -103,7 +104,7 @@ class Command(BaseCommand):
                 said = " ".join(getattr(error, "__notes__", ()))
                 if not said and rejects is not None and rejects.is_finished and not options["dry_run"]:
                     said = "Nothing was stored, unless the database was committing at that moment: look for the jobs."
-                self.stderr.write(f"Interrupted. {said}" if said else "Interrupted; nothing was stored.")
+                notice(self, f"Interrupted. {said}" if said else "Interrupted; nothing was stored.")
                 sys.exit(EXIT_INTERRUPTED)
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error

@@ -16,7 +16,8 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import add_backend_argument, backend_of
+from djqueue.management.notices import notice
 
 
 class Command(BaseCommand):
@@ -24,9 +25,6 @@ class Command(BaseCommand):
     requires_system_checks = ["djqueue"]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--backend", default="default", metavar="ALIAS", help="Which entry of TASKS. Default: default."
-        )
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
         one = verbs.add_parser("list", help="List all entries.")
         one.add_argument("--json", action="store_true", help="As JSON.")
@@ -45,6 +43,7 @@ class Command(BaseCommand):
         following.add_argument("name")
         following.add_argument("--count", type=int, default=5, metavar="N")
         _add_definition(verbs.add_parser("add", help="Add an entry to the database."))
+        add_backend_argument(parser, verbs)
 
     def handle(self, **options: Any) -> None:
         backend_of(options["backend"])
@@ -80,7 +79,7 @@ class Command(BaseCommand):
         if not 1 <= options["count"] <= 1000:
             raise CommandError("--count takes a number from 1 to 1000.")
         if entry.state != "active":
-            self.stderr.write(f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
+            notice(self, f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
         for at in crontab.next_times(entry, options["count"]):
             self.stdout.write(_time(at, entry))
 

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 
 from djqueue import api, conf
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.durations import duration
 from djqueue.records import JobFilter, SteerOutcome
 from djqueue.states import JobState
@@ -65,8 +65,7 @@ class Command(BaseCommand):
             one.add_argument("--yes", action="store_true", help="Do not ask.")
             if verb in _TAKES_REASON:
                 one.add_argument("--reason", default="", help="Why; it is kept with each job.")
-        for one in verbs.choices.values():
-            one.add_argument("--backend", default=api.DEFAULT_ALIAS, metavar="ALIAS", help="Which entry of TASKS.")
+        add_backend_argument(parser, verbs)
 
     def handle(self, *, verb: str, backend: str, **options: Any) -> None:
         found = backend_of(backend)

@@ -13,7 +13,9 @@ from django.db import connections
 
 from djqueue import conf
 from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
+from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
 
@@ -69,6 +71,11 @@ class Command(BaseCommand):
             help="How it shows in logs and the admin. Default: the host's name.",
         )
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Hear signals before the checks ask a database that may be silent."""
+        with leaving_at_once():
+            return super().execute(*args, **options)
+
     def handle(self, **options: Any) -> None:
         alias = options["backend"]
         backend = backend_of(alias)
@@ -89,7 +96,7 @@ class Command(BaseCommand):
         )
         configure(options["verbosity"])
         if options["verbosity"]:
-            self.stderr.write(_banner(spec, backend))
+            notice(self, _banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
         sys.exit(Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend)).run())

@@ -5,6 +5,9 @@
 -- Returns: id and unique_key of those that were accepted. A job that is no longer executing under this claim is left alone: it was
 -- rescued or handed back, and belongs to somebody else.
 -- One statement, so that a reader sees the job in exactly one of the tables.
+-- The ids are asked for twice. An array from a sub-select, which the planner takes for ten elements, leads it to the primary key
+-- whatever ANALYZE last saw. By the join alone it read the whole live table for 1,000 outcomes: 10 us per job instead of 7 among
+-- 50,000 jobs, and growing with them.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -15,7 +18,8 @@ WITH outcome AS MATERIALIZED (
 done AS (
     DELETE FROM djqueue_job AS job
     USING outcome AS o
-    WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+    WHERE
+        job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
     RETURNING
         job.*,
         o.state AS outcome_state, o.result AS outcome_result, o.error AS outcome_error, o.is_spent,

@@ -3,6 +3,7 @@
 -- accepted; see ack.sql about the claim.
 -- A statement of its own, after that one: a request that was committed while that one waited for the row is in this
 -- one's snapshot, and a request is never withdrawn while its job executes. So one of the two takes every outcome that is not stale.
+-- Why the ids are asked for twice: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -12,7 +13,9 @@ WITH outcome AS MATERIALIZED (
 done AS (
     DELETE FROM djqueue_job AS job
     USING outcome AS o
-    WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NOT NULL
+    WHERE
+        job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+        AND job.cancel_request IS NOT NULL
     RETURNING
         job.*, o.error AS outcome_error, o.is_spent, o.at,
         o.at - o.started_ago * interval '1 microsecond' AS outcome_started_at,

@@ -9,6 +9,7 @@
 -- time to wait, is available at once: no stager has to come by.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
 -- that never ends before its worker does would start for ever. The last attempt is never taken this way.
+-- Why the ids are asked for twice: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -31,11 +32,13 @@ SET
     errors = CASE WHEN o.error IS NULL THEN job.errors ELSE job.errors || o.error END,
     meta = CASE
         WHEN o.note IS NOT NULL THEN job.meta || o.note
-        WHEN o.state = 'scheduled' THEN jsonb_set(job.meta, '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))
+        WHEN o.state = 'scheduled' THEN jsonb_set(job.meta - 'parked', '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))
         WHEN o.state = 'available' AND o.is_spent IS FALSE AND o.started_ago IS NOT NULL
             THEN jsonb_set(job.meta, '{interrupted}', to_jsonb(COALESCE((job.meta ->> 'interrupted')::int, 0) + 1))
         ELSE job.meta
     END
 FROM outcome AS o
-WHERE job.id = o.id AND job.claim = o.claim AND job.state = 'executing' AND job.cancel_request IS NULL
+WHERE
+    job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+    AND job.cancel_request IS NULL
 RETURNING job.id, job.queue, job.state

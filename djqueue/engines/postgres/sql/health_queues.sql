@@ -46,7 +46,11 @@ every AS (
 )
 SELECT
     every.queue,
-    extract(epoch FROM clock_timestamp() - (SELECT min(head.ready_at) FROM head WHERE head.queue = every.queue))::float8 AS oldest_seconds,
+    (
+        SELECT extract(epoch FROM clock_timestamp() - min(LEAST(GREATEST(head.ready_at, 'epoch'), clock_timestamp())))::float8
+        FROM head
+        WHERE head.queue = every.queue AND head.ready_at IS NOT NULL
+    ) AS oldest_seconds,
     EXISTS (SELECT 1 FROM djqueue_queue WHERE djqueue_queue.name = every.queue AND paused_at IS NOT NULL) AS is_paused,
     every.queue IN (SELECT served.queue FROM served) AS is_served
 FROM every

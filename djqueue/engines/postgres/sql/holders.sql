@@ -1,5 +1,8 @@
 -- Find the live jobs that hold these unique keys.
 -- Params: keys text[]. Returns: unique_key, id, state, inserted_at.
-SELECT unique_key, id, state, inserted_at
-FROM djqueue_job
-WHERE unique_key = ANY(%(keys)s::text[])
+-- LATERAL with OFFSET 0: one look into the index per key, whatever ANALYZE last saw. See ack.sql.
+SELECT job.unique_key, job.id, job.state, job.inserted_at
+FROM unnest(%(keys)s::text[]) AS wanted (key)
+CROSS JOIN LATERAL (
+    SELECT unique_key, id, state, inserted_at FROM djqueue_job WHERE unique_key = wanted.key OFFSET 0
+) AS job

@@ -5,6 +5,7 @@
 -- upsert would lock the rows of other people's keys until the caller's commit). The job comes second, and may be refused too: a
 -- live job can hold a key that has no row, after a retry or under another rule. The look for it only makes that rare. Then the
 -- row stands for a job that does not exist; void_id tells, and unhold.sql removes it.
+-- OFFSET 0: one look into the index per key. Otherwise the planner may make a join of it, and read the whole live table.
 WITH input AS MATERIALIZED (
     SELECT
         i.*,
@@ -30,7 +31,7 @@ held AS (
     FROM input
     WHERE
         unique_key IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM djqueue_job AS live WHERE live.unique_key = input.unique_key)
+        AND NOT EXISTS (SELECT 1 FROM djqueue_job AS live WHERE live.unique_key = input.unique_key OFFSET 0)
     ORDER BY unique_key, place
     ON CONFLICT (key) DO NOTHING
     RETURNING job_id

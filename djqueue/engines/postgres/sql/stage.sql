@@ -7,7 +7,8 @@
 -- The phrases that keep the planner on the index djqueue_job_stage are explained in fetch.sql.
 -- synchronous_commit off: nobody waits for the disk to start a job on time. What a crash takes back is staged again.
 -- next_in looks past as many entries as this run took, so that it is 0 or less while due jobs remain. (An anti-join with
--- the jobs taken says the same, but the planner expects one of them and compares each with each.)
+-- the jobs taken says the same, but the planner expects one of them and compares each with each.) Before PostgreSQL 17 nothing can
+-- be subtracted from infinity.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at, set_config('synchronous_commit', 'off', true) AS setting
 ),
@@ -32,7 +33,7 @@ SELECT
     (SELECT count(*) FROM staged) AS count,
     (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM staged) AS queues,
     (
-        SELECT extract(epoch FROM scheduled_at - (SELECT at FROM clock))::float8
+        SELECT extract(epoch FROM LEAST(GREATEST(scheduled_at, 'epoch'), '9999-01-01') - (SELECT at FROM clock))::float8
         FROM djqueue_job
         WHERE
             ready_at IS NULL AND scheduled_at >= COALESCE(%(since)s::timestamptz, '-infinity') AND state <> 'suspended'

@@ -21,7 +21,7 @@ local floor = math.floor
 
 local function run_of(id, flags)
     local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. id)
-    return text and cmsgpack.unpack(text) or {}
+    return text and read_run(text) or {}
 end
 
 local function is_interrupted_too_often(id, run, attempt)
@@ -60,6 +60,9 @@ for number = 1, count do
         run[ATTEMPTED_AT] = is_over and started_at or attempted_at
         run[STARTED_AT] = run[STARTED_AT] or started_at
         run[FINISHED_AT] = false
+        if run[NOTES] then
+            unparked[#unparked + 1] = id
+        end
         if fault then
             append(run, ERRORS, fault)
         end
@@ -76,6 +79,7 @@ for number = 1, count do
             local delay, note = acks[place + 8], acks[place + 9]
             if note then
                 append(run, NOTES, note)
+                parked[id] = note
             elseif state == SCHEDULED then
                 put(run, SNOOZED, (run[SNOOZED] or 0) + 1)
             elseif is_interrupted then

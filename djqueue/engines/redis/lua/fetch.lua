@@ -3,7 +3,7 @@
 -- Returns: the time taken for now, ids, payloads, and runs if there is any (false: nothing has happened to this one yet), in run order.
 -- Nothing when the worker is not registered or is dead, or the queue is paused.
 -- A claim is the time, or one more than the one before: it grows also when a restart has lost the last second, in which the same id
--- may have been handed out and claimed. Nothing is written but the proofs of the claims; payloads and runs stay as they are.
+-- may have been handed out and claimed. What cannot be read is claimed too: whoever reads it puts it aside (park.lua). Nothing is written but the proofs of the claims; payloads and runs stay as they are.
 local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
     return {}
@@ -21,16 +21,15 @@ for number = 1, count do
     local payload, done = payloads[number], runs[number]
     -- A payload that is gone was evicted by a server that may forget keys: there is nothing to run.
     if payload then
-        local score = scores[number]
+        local score, flags = scores[number], (payload:byte(2) or 0) % 2
         proofs[place + 1] = ids[number]
         if done then
             any_run = true
-            done = cmsgpack.unpack(done)
+            done = read_run(done) or new_run(AVAILABLE)
             local claim = math.max(at, done[CLAIM] + 1)
-            local flags = payload:byte(2) + HAS_RUN
-            proofs[place + 2] = '\151' .. pack(claim, done[ATTEMPT] + 1, at, worker, queue, score, flags)
+            proofs[place + 2] = '\151' .. pack(claim, done[ATTEMPT] + 1, at, worker, queue, score, flags + HAS_RUN)
         else
-            proofs[place + 2] = first_proof .. string.char(160 + #score) .. score .. payload:sub(2, 2)
+            proofs[place + 2] = first_proof .. string.char(160 + #score) .. score .. string.char(flags)
         end
         place = place + 2
     end

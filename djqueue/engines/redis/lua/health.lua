@@ -1,7 +1,8 @@
 -- Look at everything that tells whether jobs flow.
 -- Returns: the time; for each queue that was ever used, is paused or is executed from, its name, for how many microseconds its oldest
 -- available job has waited (false: there is none), whether it executes and whether it is paused; workers, beats and dead as workers.lua;
--- the hash leader; when the first job is due that waits for the stager (false: there is none); how many jobs the history has.
+-- the hash leader; when the first job is due that waits for the stager (false: there is none); how many jobs the history has; some of the
+-- jobs that are parked: id and task, and why, one after the other.
 local now = clock()
 local busy, paused, names, queues = {}, {}, {}, {}
 for _, text in ipairs(call('HVALS', P .. 'executing')) do
@@ -21,7 +22,15 @@ end
 for queue in pairs(names) do
     queues[#queues + 1] = {queue, oldest_wait(queue, now) or false, busy[queue] and 1 or 0, paused[queue] and 1 or 0}
 end
+local aside = {}
+for place, text in ipairs(call('HSCAN', P .. 'parked', 0, 'COUNT', 10)[2]) do
+    aside[place] = text
+    if place % 2 == 1 then
+        aside[#aside] = {text, select(9, beginning_of(text, 9)) or ''}
+    end
+end
 return {
     now, queues, call('HGETALL', P .. 'workers'), call('HGETALL', P .. 'beats'), call('HKEYS', P .. 'dead'),
     call('HGETALL', P .. 'leader'), call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or false, call('ZCARD', P .. 'finished'),
+    aside,
 }

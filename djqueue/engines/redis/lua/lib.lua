@@ -13,6 +13,7 @@
 --               blocks that there are. seq: the last id, and the last place in the order. server: which gave it, see arrive.lua.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
+-- parked        hash: id -> why no worker can run this job as it stands.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
 --
 -- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
@@ -65,9 +66,32 @@ local function text_of(id)
     return string.format('%.0f', id)
 end
 
+local function if_readable(is_read, _, flags, inserted_at, scheduled_at, expires_at, queue, ...)
+    -- What was read of a payload; nothing if somebody wrote something else there.
+    if is_read and type(flags) == 'number' and type(inserted_at) == 'number' and type(queue) == 'string' then
+        return flags, inserted_at, scheduled_at, expires_at, queue, ...
+    end
+end
+
 local function head(payload)
-    -- flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, unique key
-    return select(2, cmsgpack.unpack_limit(payload, 8, 1))
+    -- flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, unique key; nil if it cannot be read
+    return if_readable(pcall(cmsgpack.unpack_limit, payload, 8, 1))
+end
+
+local function new_run(state)
+    return {state, 0, 0, false, false, false, false}
+end
+
+local function read_run(text, state)
+    -- A run; a new one if there is none, and nil if it cannot be read.
+    if not text then
+        return new_run(state)
+    end
+    local is_read, run = pcall(cmsgpack.unpack, text)
+    if is_read and type(run) == 'table' and type(run[STATE]) == 'number' and type(run[ATTEMPT]) == 'number'
+        and type(run[CLAIM]) == 'number' then
+        return run
+    end
 end
 
 local function proof(text)
@@ -78,8 +102,8 @@ end
 local function ready_at_of(id)
     -- Since when a job is available; nil when it is gone.
     local payload, run = unpack(call('MGET', P .. 'job:' .. id, P .. 'run:' .. id))
-    local at = run and cmsgpack.unpack(run)[READY_AT]
-    return at or payload and select(2, head(payload))
+    local at = run and (read_run(run) or {})[READY_AT]
+    return at or payload and select(2, head(payload)) or nil
 end
 
 local function oldest_wait(queue, now)
@@ -116,10 +140,6 @@ local function each_part(list, size, act)
     for first = 1, #list, size do
         act(unpack(list, first, math.min(first + size - 1, #list)))
     end
-end
-
-local function new_run(state)
-    return {state, 0, 0, false, false, false, false}
 end
 
 local function ranked(id)
@@ -176,7 +196,7 @@ local function state_of(id)
     end
     local run = call('GET', P .. 'run:' .. id)
     if run then
-        return cmsgpack.unpack(run)[STATE]
+        return (read_run(run) or new_run(SUSPENDED))[STATE]
     end
     return call('ZSCORE', P .. 'due', ranked(id)) and SCHEDULED or AVAILABLE
 end
@@ -238,7 +258,7 @@ local function next_places(count)
 end
 
 local function beginning_of(id, count)
-    -- The first values of a payload, whose arguments may be large; nil if it is gone.
+    -- The first values of a payload, whose arguments may be large; nil if it is gone, or cannot be read.
     local key = P .. 'job:' .. id
     local text = call('GETRANGE', key, 0, HEAD_BYTES)
     if text == '' then
@@ -246,7 +266,7 @@ local function beginning_of(id, count)
     elseif #text > HEAD_BYTES and not pcall(cmsgpack.unpack_limit, text, count, 1) then
         text = call('GET', key) -- somebody has very long names
     end
-    return select(2, cmsgpack.unpack_limit(text, count, 1))
+    return if_readable(pcall(cmsgpack.unpack_limit, text, count, 1))
 end
 
 local function head_of(id)

@@ -22,10 +22,11 @@ for place = 1, #rules, 4 do
 end
 
 local function goes(id, finished_at)
-    local state = peek_run(id)
-    if not state then
+    local has_run, state = peek_run(id)
+    if not has_run then
         return true -- only its place in the history is left
     end
+    state = state or DISCARDED -- it cannot be read
     local cutoff = of_all[state]
     if is_special then
         local _, _, _, _, its_queue, _, _, _, its_task = beginning_of(id, 9)

@@ -35,7 +35,7 @@ local runs = #keys > 0 and call('MGET', unpack(keys))
 for number, entry in ipairs(lost) do
     local id = entry[1]
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(entry[2])
-    local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(AVAILABLE)
+    local run = read_run(runs[number], AVAILABLE) or new_run(AVAILABLE)
     local has_run = not ran or ran[id] == claim
     released[#released + 1] = id
     if has_run then

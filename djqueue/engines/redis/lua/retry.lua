@@ -29,6 +29,7 @@ local function make_available(job)
     run[STATE] = AVAILABLE
     put(run, READY_AT, at)
     take_out(job)
+    unparked[#unparked + 1] = job.id
     keep_run(job.id, run)
     make_ready_last(job.id, job.queue, (100 - job.priority) * LEVEL)
 end

@@ -15,8 +15,10 @@ if #found > 0 then
     local runs = call('MGET', unpack(runs_at))
     for number, member in ipairs(found) do
         local _, _, _, _, queue, priority = head_of(unranked(member))
-        if queue then
-            local run = runs[number] and cmsgpack.unpack(runs[number]) or new_run(SCHEDULED)
+        local run = read_run(runs[number], SCHEDULED)
+        if not (queue and run) then
+            park(unranked(member), at)
+        else
             count_waiting(run[STATE], queue, -1)
             run[STATE] = AVAILABLE
             put(run, READY_AT, at)

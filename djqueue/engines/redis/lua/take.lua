@@ -11,13 +11,21 @@ if #ids == 0 then
     return {}
 end
 local at = moment(ARGV[4])
+local gone = {}
 for number, id in ipairs(ids) do
-    local key = payloads[number] and select(8, head(payloads[number]))
-    if key then
-        free_key(id, key)
+    local payload = payloads[number]
+    local flags, _, _, _, _, _, _, key = head(payload or '')
+    if payload and not (flags and read_run(runs[number], AVAILABLE)) then
+        park(id, at)
+        payloads[number] = false
+    else
+        if key then
+            free_key(id, key)
+        end
+        gone[#gone + 1] = jobs_at[number]
+        gone[#gone + 1] = runs_at[number]
     end
 end
-call('DEL', unpack(jobs_at))
-call('DEL', unpack(runs_at))
+each_part(gone, 7000, function(...) call('DEL', ...) end)
 flush(at)
 return {at, ids, payloads, runs}

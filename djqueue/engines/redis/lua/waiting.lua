@@ -2,11 +2,33 @@
 -- only what its change needs: arguments and results may be large.
 
 local function peek_run(id)
-    -- The first seven places of a run; nil if there is none.
+    -- Whether there is a run, and its first seven places; no more than that if it cannot be read.
     local text = call('GETRANGE', P .. 'run:' .. id, 0, 255)
-    if text ~= '' then
-        return select(2, cmsgpack.unpack_limit(text, 7, text:byte(1) == 220 and 3 or 1))
+    if text == '' then
+        return false
     end
+    local first = text:byte(1)
+    local function if_sound(is_read, _, state, attempt, claim, ...)
+        if is_read and (first == 220 or math.floor(first / 16) == 9) and type(state) == 'number' and state >= SCHEDULED and state <= CANCELLED and type(attempt) == 'number' then
+            return state, attempt, claim, ...
+        end
+    end
+    return true, if_sound(pcall(cmsgpack.unpack_limit, text, 7, first == 220 and 3 or 1))
+end
+
+local function queue_by_place(id)
+    -- The queue in which a job waits that cannot be read; empty: in none.
+    for _, queue in ipairs(call('SMEMBERS', P .. 'queues')) do
+        if call('ZSCORE', P .. 'ready:' .. queue, id) then
+            return queue
+        end
+    end
+    return ''
+end
+
+local function state_by_place(id, queue)
+    -- The state of a job whose run cannot be read, and does not execute and is not due: where it is kept tells.
+    return call('ZSCORE', P .. 'finished', id) and DISCARDED or call('ZSCORE', P .. 'ready:' .. queue, id) and AVAILABLE or SUSPENDED
 end
 
 local function look_at(ids)
@@ -24,11 +46,18 @@ local function look_at(ids)
         local job = {id = id, proof = proofs[number]}
         job.flags, job.inserted_at, job.scheduled_at, job.expires_at, job.queue, job.priority, job.max_attempts, job.key, job.task
             = beginning_of(id, 9)
+        if not job.flags and call('EXISTS', P .. 'job:' .. id) == 1 then
+            job.flags, job.inserted_at, job.queue, job.priority, job.max_attempts, job.task = 0, 0, queue_by_place(id), 0, 1, ''
+        end
         if not job.flags then
             job = false
         else
-            local state, attempt, _, worker, _, started_at, finished_at = peek_run(id)
-            job.has_run = state ~= nil
+            local has_run, state, attempt, _, worker, _, started_at, finished_at = peek_run(id)
+            job.has_run = has_run
+            if has_run and not state then
+                state = due_at[number] and SCHEDULED or state_by_place(id, job.queue)
+                finished_at = state == DISCARDED and 0
+            end
             job.attempt, job.worker, job.started_at, job.finished_at = attempt or 0, worker, started_at, finished_at
             job.state = state or due_at[number] and SCHEDULED or AVAILABLE
             if job.proof then
@@ -43,7 +72,7 @@ end
 local function run_of(job)
     -- All that has happened to a job, to be changed and kept.
     local text = call('GET', P .. 'run:' .. job.id)
-    return text and cmsgpack.unpack(text) or new_run(job.state)
+    return read_run(text, job.state) or new_run(job.state)
 end
 
 local function is_among(states, state)
@@ -74,6 +103,7 @@ local function end_waiting(job, state, at, why, request)
         put(run, CANCEL_REQUEST, request)
     end
     take_out(job)
+    unparked[#unparked + 1] = job.id
     finish(job.id, run, job.flags)
 end
 
@@ -82,7 +112,7 @@ local function ask_to_end(job, request)
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(job.proof)
     if not has(flags, IS_CANCEL_REQUESTED) then
         local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. job.id)
-        local run = text and cmsgpack.unpack(text) or new_run(AVAILABLE)
+        local run = read_run(text, AVAILABLE) or new_run(AVAILABLE)
         put(run, CANCEL_REQUEST, request)
         keep_run(job.id, run)
         flags = flags + IS_CANCEL_REQUESTED + (has(flags, HAS_RUN) and 0 or HAS_RUN)
@@ -141,6 +171,7 @@ local function forget(ids)
         blocks[block] = true
     end
     each_part(keys, 7000, function(...) call('UNLINK', ...) end)
+    each_part(ids, 7000, function(...) call('HDEL', P .. 'parked', ...) end)
     for block in pairs(blocks) do
         local name = text_of(block)
         if call('BITCOUNT', P .. 'ids:' .. name) == 0 then

@@ -10,6 +10,7 @@ local waiting = {}
 local freed = {}
 local holders = {}
 local held = {}
+local parked, unparked = {}, {}
 
 local function keep_run(id, run)
     sets[#sets + 1] = P .. 'run:' .. id
@@ -53,6 +54,17 @@ local function finish(id, run, flags)
     finished[#finished + 1] = id
     if has(flags, HAS_KEY) then
         free_key(id, false)
+    end
+end
+
+local function park(id, at)
+    -- Put a job aside, if it is there, that was found where it waits and cannot be read: it ends as discarded, with a reason.
+    if call('EXISTS', P .. 'job:' .. id) == 1 then
+        local run, why = new_run(DISCARDED), 'What the store has of this job cannot be read; somebody edited it.'
+        run[FINISHED_AT] = at
+        append(run, ERRORS, {'UnreadableJob', 0, at, '', why})
+        finish(id, run, 0)
+        parked[id] = why
     end
 end
 
@@ -157,5 +169,10 @@ local function flush(at)
             call('HDEL', P .. 'waiting', field)
         end
     end
+    each_part(unparked, 7000, function(...) call('HDEL', P .. 'parked', ...) end)
+    for id, why in pairs(parked) do
+        call('HSET', P .. 'parked', id, why)
+    end
+    parked, unparked = {}, {}
     released, sets, finished, due, ready, last, waiting, freed, held = {}, {}, {}, {}, {}, {}, {}, {}, {}
 end

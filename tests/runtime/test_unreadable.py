@@ -1,0 +1,264 @@
+"""Rows that somebody edited so that nobody can read them: each is parked alone, and is shown."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import msgpack
+import pytest
+import redis
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+
+from djqueue import api
+from djqueue.models import Job
+from djqueue.records import Ack, JobFilter, WorkerInfo
+from djqueue.states import JobState
+from tests import settings as test_settings
+from tests import stores
+from tests.backlog import engine, live, stored
+from tests.ledger import tasks
+from tests.processes import drain
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TIMES = ["infinity", "-infinity", "20000-01-01 00:00+00", "0044-03-15 00:00+00 BC"]
+COLUMNS = ["scheduled_at", "expires_at", "ready_at", "inserted_at", "attempted_at", "started_at"]
+
+
+def edit(id: int, **columns: str) -> None:
+    with connection.cursor() as cursor:
+        for column, value in columns.items():
+            cursor.execute(f"UPDATE djqueue_job SET {column} = %s WHERE id = %s", [value, id])
+
+
+def browser() -> Client:
+    user = User.objects.create_superuser("admin")
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def health() -> str:
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("queuehealth", stdout=out, no_color=True)
+    return out.getvalue()
+
+
+def test_t62_times_beyond_those_of_python_keep_nobody() -> None:
+    odd = {(column, time): tasks.record.enqueue(f"{column} {time}") for column in COLUMNS for time in TIMES}
+    for (column, time), result in odd.items():
+        edit(int(result.id), **{column: time})
+    good = tasks.record.using(priority=-1).enqueue("good")
+
+    drain()
+
+    assert stored(good).state is JobState.COMPLETED
+    for (column, time), result in odd.items():
+        has_expired = column == "expires_at" and time.startswith(("-", "0"))
+        assert stored(result).state is (JobState.CANCELLED if has_expired else JobState.COMPLETED), (column, time)
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_t62_times_beyond_those_of_python_are_shown_and_acted_upon(time: str) -> None:
+    ids = [int(tasks.record.enqueue(column).id) for column in COLUMNS]
+    for id, column in zip(ids, COLUMNS, strict=True):
+        edit(id, **{column: time})
+    client = browser()
+
+    for url in ("/admin/djqueue/job/", *(f"/admin/djqueue/job/{id}/change/" for id in ids), "/admin/djqueue/queue/"):
+        assert client.get(url).status_code == 200, url
+    call_command("queuestats", stdout=StringIO())
+    health()
+    assert len(engine().newest(JobFilter(), limit=50).jobs) == len(ids)
+    report = api.cancel(JobFilter(queue="default"))
+
+    assert sum(report.outcomes.values()) == len(ids)
+    assert live() == 0
+    for id in ids:
+        assert client.get(f"/admin/djqueue/finishedjob/{id}/change/").status_code == 200
+    assert client.get("/admin/djqueue/finishedjob/").status_code == 200
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_t62_a_delayed_job_of_such_a_time_keeps_no_other_from_being_staged(time: str) -> None:
+    odd, good = (tasks.record.using(run_after=timedelta(hours=1)).enqueue(name) for name in ("odd", "good"))
+    edit(int(odd.id), scheduled_at=time)
+    edit(int(good.id), scheduled_at="2020-01-01 00:00+00")
+
+    with engine().open_worker() as worker:
+        staged = worker.stage()
+
+    assert stored(good).state is JobState.AVAILABLE
+    assert stored(odd).state is (JobState.AVAILABLE if time.startswith(("-", "0")) else JobState.SCHEDULED)
+    assert staged.next_in is None or staged.next_in > 3600
+
+
+BAD_ARGUMENTS = [("args", "5"), ("args", '{"a": 1}'), ("kwargs", "[1]"), ("args", '{"zlib": "x"}'), ("kwargs", "null")]
+
+
+def test_t62_arguments_of_another_shape_are_parked_with_a_reason() -> None:
+    odd = [tasks.record.enqueue("odd") for _ in BAD_ARGUMENTS]
+    for result, (column, value) in zip(odd, BAD_ARGUMENTS, strict=True):
+        edit(int(result.id), **{column: value})
+    good = tasks.record.enqueue("good")
+    client = browser()
+
+    drain()
+
+    assert stored(good).state is JobState.COMPLETED
+    said = health()
+    for result in odd:
+        job = stored(result)
+        assert (job.state, job.attempt) == (JobState.SCHEDULED, 0)
+        assert "somebody edited the row" in job.meta["parked"].lower()
+        assert f"Job {result.id} (tests.ledger.tasks.record) is parked: " in said
+        assert client.get(f"/admin/djqueue/job/{result.id}/change/").status_code == 200
+        edit(int(result.id), args='["repaired"]', kwargs="{}", scheduled_at="2020-01-01 00:00+00")
+    drain()
+    assert {stored(result).state for result in odd} == {JobState.COMPLETED}
+
+
+def test_t62_other_columns_of_another_shape_keep_nobody() -> None:
+    values = [("meta", "5"), ("meta", "[]"), ("errors", "5"), ("errors", "[7]")]
+    odd = [tasks.record.enqueue("odd") for _ in values]
+    for result, (column, value) in zip(odd, values, strict=True):
+        edit(int(result.id), **{column: value})
+    good = tasks.record.enqueue("good")
+    client = browser()
+    assert client.get("/admin/djqueue/job/").status_code == 200
+    for result in odd:
+        assert client.get(f"/admin/djqueue/job/{result.id}/change/").status_code == 200
+
+    drain()
+
+    assert stored(good).state is JobState.COMPLETED
+    for result in odd:
+        assert stored(result).state.is_final
+        assert client.get(f"/admin/djqueue/finishedjob/{result.id}/change/").status_code == 200
+    assert not Job.objects.exists()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Any:
+    """The Valkey server, on which the default backend is here and in workers."""
+    stores.empty(stores.valkey())
+    monkeypatch.setenv("DJQUEUE_STORE", "redis")
+    settings.TASKS = test_settings.tasks("redis")
+    with redis.Redis.from_url(stores.valkey()) as client:
+        yield client
+
+
+GARBAGE = [b"", b"x", b"garbage", b"\xc1\xc1", b"\x91\xa1a", b"\x97\xa1a\xa1b\xa1c\xc0\xc0\xc0\xc0", b"\xdc", b"[]"]
+
+
+def _with_bad_json(payload: bytes) -> bytes:
+    *values, (_, kwargs) = msgpack.unpackb(payload)
+    return msgpack.packb([*values, ["no JSON", kwargs]])
+
+
+def test_t62_values_that_cannot_be_read_are_parked_and_the_queue_goes_on(server: Any) -> None:
+    payloads = [int(tasks.record.enqueue("payload").id) for _ in GARBAGE]
+    runs = [int(tasks.record.enqueue("run").id) for _ in GARBAGE]
+    for ids, kind in ((payloads, "job"), (runs, "run")):
+        for id, value in zip(ids, GARBAGE, strict=True):
+            server.set(f"{{djqueue}}:{kind}:{id}", value)
+    arguments = int(tasks.record.enqueue("arguments").id)
+    server.set(f"{{djqueue}}:job:{arguments}", _with_bad_json(server.get(f"{{djqueue}}:job:{arguments}")))
+    good = tasks.record.using(priority=-1).enqueue("good")
+    client = browser()
+    assert "unreadable" in client.get("/admin/djqueue/job/").content.decode()
+    health()
+    call_command("queuestats", stdout=StringIO())
+
+    drain()
+
+    assert stored(good).state is JobState.COMPLETED
+    said = health()
+    assert "is parked: " in said
+    for id in payloads + runs:
+        job = engine().get(id)
+        assert job is not None
+        assert job.state is JobState.DISCARDED, id
+        assert (
+            "unreadable"
+            in client.get(f"/admin/djqueue/finishedjob/default%2F{id}/change/", follow=True).content.decode().lower()
+        )
+    assert engine().get(arguments).state is JobState.SCHEDULED  # type: ignore[union-attr]
+    assert client.get("/admin/djqueue/finishedjob/").status_code == 200
+    assert server.hlen("{djqueue}:parked") == len(payloads + runs) + 1
+    assert server.zcard("{djqueue}:ready:default") == server.hlen("{djqueue}:executing") == 0
+    # What lost only its history can be run again.
+    assert all(steered.is_done for steered in api.retry(runs))
+    drain()
+    assert {engine().get(id).state for id in runs} == {JobState.COMPLETED}  # type: ignore[union-attr]
+    report = api.delete(JobFilter(states=(JobState.DISCARDED,)))
+    assert sum(report.outcomes.values()) == len(payloads)
+    assert [engine().get(id) for id in payloads] == [None] * len(payloads)
+    assert server.hlen("{djqueue}:parked") == 1
+
+
+@pytest.mark.parametrize("verb", ["cancel", "discard", "delete"])
+def test_t62_bulk_actions_go_on_past_what_cannot_be_read(server: Any, verb: str) -> None:
+    ids = [int(tasks.record.using(run_after=timedelta(hours=number % 2)).enqueue("one").id) for number in range(6)]
+    for kind, id in zip(("job", "run", "job", "run"), ids, strict=False):
+        server.set(f"{{djqueue}}:{kind}:{id}", b"garbage")
+
+    getattr(api, verb)(JobFilter(states=(JobState.AVAILABLE, JobState.SCHEDULED)))
+
+    assert server.zcard("{djqueue}:ready:default") == server.zcard("{djqueue}:due") == 0
+    assert {job.state for id in ids[4:] if (job := engine().get(id))} <= {JobState.CANCELLED, JobState.DISCARDED}
+
+
+@pytest.mark.parametrize("kind", ["job", "run"])
+def test_t62_a_delayed_job_that_cannot_be_read_keeps_no_other_from_being_staged(server: Any, kind: str) -> None:
+    odd, good = (int(tasks.record.using(run_after=timedelta(hours=1)).enqueue(name).id) for name in ("odd", "good"))
+    server.set(f"{{djqueue}}:{kind}:{odd}", b"garbage")
+
+    with engine().open_worker() as worker:
+        worker.stage(now=engine().now() + timedelta(hours=2))
+
+    assert engine().get(good).state is JobState.AVAILABLE  # type: ignore[union-attr]
+    assert engine().get(odd).state is JobState.DISCARDED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["job", "run"])
+def test_t62_a_job_that_runs_at_most_once_and_cannot_be_read_is_parked(
+    server: Any, kind: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("DJQUEUE_ONCE", "1")
+    odd, good = (int(tasks.record.using(queue_name="once").enqueue(name).id) for name in ("odd", "good"))
+    server.set(f"{{djqueue}}:{kind}:{odd}", b"garbage")
+
+    drain("--queues", "once")
+
+    assert engine().get(good).state is JobState.COMPLETED  # type: ignore[union-attr]
+    assert engine().get(odd).state is JobState.DISCARDED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_t62_a_run_that_is_spoiled_while_its_job_executes_is_written_anew(server: Any, value: bytes) -> None:
+    id = int(tasks.record.enqueue("one").id)
+    me = uuid4()
+    with engine().open_worker() as worker:
+        worker.register([WorkerInfo(id=me, name="test", hostname="here", pid=1, queues={}, concurrency=1)])
+        [job] = worker.fetch("default", 1, me)
+        worker.ack([Ack(id, job.claim, JobState.RETRYABLE, 1.0, 2.0, error="{}")])
+        [job] = worker.fetch("default", 1, me)
+        server.set(f"{{djqueue}}:run:{id}", value)
+
+        assert worker.ack([Ack(id, job.claim, JobState.COMPLETED, 1.0, 2.0)]) == {id}
+
+        assert stored_state(id) is JobState.COMPLETED
+
+
+def stored_state(id: int) -> JobState:
+    job = engine().get(id)
+    assert job is not None
+    return job.state
