@@ -19,6 +19,8 @@ from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
 
+MAX_WORKER_NAME = 200
+
 
 class Command(BaseCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM ends it when what runs has ended; a second one at once."
@@ -66,6 +68,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--worker-name",
+            type=_worker_name,
             default="",
             metavar="NAME",
             help="How it shows in logs and the admin. Default: the host's name.",
@@ -148,3 +151,11 @@ def _positive(text: str) -> int:
     if not 1 <= number <= 10_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up.")
     return number
+
+
+def _worker_name(text: str) -> str:
+    if len(text) > MAX_WORKER_NAME or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is no name of a worker: at most {MAX_WORKER_NAME} printable characters, in UTF-8."
+        )
+    return text
