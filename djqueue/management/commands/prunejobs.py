@@ -46,9 +46,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
         if options["queue"] is not None and not conf.QUEUE_NAME.fullmatch(options["queue"]):
-            raise CommandError(
-                f"{options['queue']!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
-            )
+            raise CommandError(conf.invalid_queue_name(options["queue"]))
         states = [JobState(state) for state in options["state"] or sorted(FINAL_STATES)]
         if options["older_than"] is not None:
             rules = [PruneRule(state, max_age=options["older_than"]) for state in states]
