@@ -198,6 +198,12 @@ class Engine(Protocol):
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
 
+    def open_maintenance(self) -> WorkerEngine:
+        """Open what one loop of maintenance needs: as ``open_worker``, but no verb waits for a lock that others hold.
+
+        Rows that are locked are passed over; where that cannot be, the verb raises ``EngineBusy``.
+        """
+
     def open_listener(self) -> Listener:
         """Open a listener; it belongs to the one thread that waits on it."""
 

@@ -17,7 +17,7 @@ from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_bytes, taken_columns
-from djqueue.exceptions import EngineDenied, EngineRefused
+from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -116,19 +116,23 @@ class RedisWorkerEngine(Pruning):
         for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
         for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
         for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
-        accepted = {ack.id for ack in taken}
-        for part, packed in for_plain:
-            refused, others = self._client.run("ack_plain", clock(now), packed)
-            accepted.update(_accepted(part, {*refused, *others}))
-            if others:
-                more = [part[place - 1] for place in others]
-                for_rest.append((more, pack(_columns(more))))
-        for part, packed in for_rest:
-            accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
-        # All or none, and after the others: whoever asks may not put a job back twice, and has to know of a failure what it means.
-        if for_record:
-            self._client.run_all("record", [(clock(now), packed) for packed in for_record])
-        return accepted
+        accepted: set[int] = set()
+        try:
+            for part, packed in for_plain:
+                refused, others = self._client.run("ack_plain", clock(now), packed)
+                accepted.update(_accepted(part, {*refused, *others}))
+                if others:
+                    more = [part[place - 1] for place in others]
+                    for_rest.append((more, pack(_columns(more))))
+            for part, packed in for_rest:
+                accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
+            # All or none, and after the others: whoever asks may not put a job back twice, and has to know what a failure means.
+            if for_record:
+                self._client.run_all("record", [(clock(now), packed) for packed in for_record])
+        except EngineUnavailable as error:
+            error.accepted = frozenset(accepted)
+            raise
+        return accepted.union(ack.id for ack in taken)
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
