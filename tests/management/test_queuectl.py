@@ -200,11 +200,11 @@ def test_ctrl_d_and_ctrl_c_at_the_question_mean_no(
     def ask(question: str) -> str:
         raise answer
 
-    job = insert(add, 1)
+    add.enqueue(1)
     monkeypatch.setattr("builtins.input", ask)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
 
     with pytest.raises(CommandError, match="Nothing was done"):
         call_command("queuectl", "cancel", "--queue", "default")
 
-    assert stored(job.id).state == "available"
+    assert [job.state for job in live()] == ["available"]
