@@ -268,12 +268,17 @@ class PostgresWorkerEngine(Session):
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
         return list(map(Heartbeat._make, rows))
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims have been called; return the ids of those that still execute."""
+        return {id for (id,) in self._run("note_begun", {"ids": list(claims), "claims": list(claims.values())})}
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -285,6 +290,7 @@ class PostgresWorkerEngine(Session):
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "as_noted": as_noted,
                 "kept_id": list(kept or ()),
                 "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
@@ -301,7 +307,8 @@ class PostgresWorkerEngine(Session):
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+        reason = "The worker was lost, and its record with it."
+        return self.rescue(claimers, as_noted=True, reason=reason, limit=limit, now=now)
 
     def prune(
         self,
