@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from importlib import import_module
 
 from django.apps import AppConfig
 from django.core import checks
+
+if sys.argv[1:2] in (["runworker"], ["runcron"]) and threading.current_thread() is threading.main_thread():
+    # The command is loaded after the models of all apps, which can take seconds, and PID 1 of a container would not
+    # hear a signal till then.
+    from djqueue.runtime import logs, signals
+
+    signals.leave_at_once()
+    logs.tolerate_closed_streams()
 
 
 class DjqueueConfig(AppConfig):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -30,10 +30,10 @@ def environment(port: int | None = None) -> dict[str, str]:
 class WorkerProcess:
     """``manage.py runworker`` in a process group of its own, with what it logs."""
 
-    def __init__(self, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, *args: str, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the object
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "django", "runworker", *args],
+            [*prefix, sys.executable, "-m", "django", "runworker", *args],
             env={**environment(), **(env or {})},
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -77,9 +77,12 @@ class WorkerProcess:
 
 
 @contextmanager
-def worker(*args: str, env: dict[str, str] | None = None) -> Iterator[WorkerProcess]:
-    """Run a worker for the length of a block; whatever is left of it is killed at its end."""
-    running = WorkerProcess(*args, env=env)
+def worker(*args: str, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> Iterator[WorkerProcess]:
+    """Run a worker for the length of a block; whatever is left of it is killed at its end.
+
+    ``prefix``: a command that runs it.
+    """
+    running = WorkerProcess(*args, env=env, prefix=prefix)
     try:
         yield running
     finally:

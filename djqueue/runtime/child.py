@@ -15,7 +15,7 @@ import sys
 from typing import Any
 from uuid import UUID
 
-from djqueue.runtime import process
+from djqueue.runtime import logs, process
 
 BOOT = (
     "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path'];"
@@ -35,6 +35,7 @@ def command(config: dict[str, Any], title: str) -> list[str]:
 def main(config: dict[str, Any]) -> None:
     # Nothing is begun before the worker is ready: until then SIGTERM ends it there and then.
     process.hear(_die)
+    logs.tolerate_closed_streams()
 
     import django
 
@@ -43,10 +44,9 @@ def main(config: dict[str, Any]) -> None:
     from djqueue import registry
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
-    from djqueue.runtime.logs import configure
     from djqueue.runtime.worker import LaneSpec, Worker, WorkerSpec
 
-    configure(config["verbosity"])
+    logs.configure(config["verbosity"])
     registry.autodiscover()
     spec = WorkerSpec(
         id=UUID(config["id"]),
@@ -74,7 +74,8 @@ def main(config: dict[str, Any]) -> None:
     except OSError:
         control.close()
         sys.exit(0)  # the supervisor is gone already
-    process.end(worker.run())
+    code = worker.run()
+    process.end(code, is_aborted=worker.is_aborted)
 
 
 def _die() -> None:

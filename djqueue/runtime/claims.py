@@ -43,12 +43,25 @@ class ClaimBlock:
 
     @classmethod
     def create(cls) -> Self:
-        """Make a block in an unlinked temporary file; pass ``fd`` on to the child and map it there."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate(_SIZE)
-            fd = os.dup(file.fileno())
-        os.set_inheritable(fd, True)
-        return cls(fd)
+        """Make a block in memory without a name; pass ``fd`` on to the child and map it there.
+
+        Raises ``OSError`` when there is no room for it: a block with holes would end the process that writes into one.
+        """
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("djqueue-claims")
+        else:
+            with tempfile.TemporaryFile() as file:
+                fd = os.dup(file.fileno())
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, _SIZE)
+            else:
+                os.pwrite(fd, bytes(_SIZE), 0)
+            os.set_inheritable(fd, True)
+            return cls(fd)
+        except (OSError, ValueError):
+            os.close(fd)
+            raise
 
     # The worker's side.
 

@@ -14,11 +14,11 @@ FORGOTTEN = (
 )
 
 
-def reason(code: int) -> str:
+def reason(code: int, *, is_working: bool) -> str:
     """Say how a process ended, from its exit code."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code} in the middle of its work"
+    return f"ended with exit code {code} {'in the middle of its work' if is_working else 'before it was ready'}"
 
 
 def loss(one: Child, reason: str) -> Lost:

@@ -26,15 +26,16 @@ from typing import Any, NoReturn
 from django.db import connections
 
 from djqueue.runtime.event_loop import EventLoop
+from djqueue.runtime.signals import STOP_SIGNALS
 
 EXIT_HOOKS_SECONDS = 5.0
 """How long ``atexit`` hooks and non-daemon threads may take at the end of a worker."""
+_ABORTED_SECONDS = 1.0
 _FLUSH_SECONDS = 5
 
 is_copy = False
 """Whether this process is a fork of a worker. Read after every task."""
 
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _plain: dict[int, Any] = {}
 """What is done at these signals in a plain process, by number."""
 _handler: Callable[[int, object], None] | None = None
@@ -55,7 +56,7 @@ def hear(on_terminate: Callable[[], None]) -> None:
         if number == signal.SIGTERM:
             on_terminate()
 
-    for number in _STOPS:
+    for number in STOP_SIGNALS:
         before = signal.signal(number, handle)
         if number not in _plain:
             _plain[number] = before
@@ -70,9 +71,9 @@ def end_copy(error: BaseException | None) -> None:
         _end_as_script(error)
 
 
-def end(code: int) -> NoReturn:
+def end(code: int, *, is_aborted: bool = False) -> NoReturn:
     """End this process with its exit hooks, or without those that take too long."""
-    limit = threading.Timer(EXIT_HOOKS_SECONDS, os._exit, (code,))
+    limit = threading.Timer(_ABORTED_SECONDS if is_aborted else EXIT_HOOKS_SECONDS, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:
@@ -85,7 +86,7 @@ def end(code: int) -> NoReturn:
 
 def _before_fork() -> None:
     # From here to the handlers of the copy: a signal for it must not come to the worker's handlers and be lost.
-    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     _forking.loop = _loop_of_jobs()
     _flush()  # or the copy writes once more what the worker has not written yet
 

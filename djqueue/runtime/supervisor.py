@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 import random
 import signal
 import socket
@@ -17,22 +19,26 @@ from uuid import UUID, uuid4
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import EngineDenied, EngineUnavailable
 from djqueue.maintenance.crew import Crew
 from djqueue.outbox import Outbox
 from djqueue.records import WorkerInfo
-from djqueue.reminders import Reminder
 from djqueue.runtime import child, losses
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
-from djqueue.runtime.signals import SignalPipe
+from djqueue.runtime.leftovers import VARIABLE, Leftovers
+from djqueue.runtime.registrar import Registrar
+from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe
 from djqueue.runtime.worker import ABORT, END_DONE, GO, RETIRE, STOP, LaneSpec
 from djqueue.service import Service
 
 TICK_SECONDS = 1.0
 GRACE_SECONDS = 15.0
 """How much longer than its shutdown timeout a child may take to leave before it is killed."""
+ABORT_SECONDS = 8.0
+"""The same, after a second signal."""
+_FAREWELL_SECONDS = 3.0
+_HURRY_SECONDS = 0.5
 _LONGEST_RESPAWN_SECONDS = 30.0
 _SPAWN_RETRY_SECONDS = 2.0
 _STABLE_SECONDS = 10.0
@@ -78,42 +84,51 @@ class Supervisor:
         self._failures = [0] * spec.processes
         self._retiring: list[Child] = []
         """Workers with a task that cannot be stopped; each has a successor in its place already."""
+        self._leftovers = Leftovers()
         self._exit_code = EXIT_OK
         self._is_unhealthy = False
-        self._is_stopping = False
+        self._is_stopping = self._is_aborting = False
         self._stop_requests = 0
         self._kill_after: float | None = None
         self._failed_starts = 0
-        self._register = engine.open_worker()
+        self._signals: SignalPipe | None = None
+        self._registrar = Registrar(engine, on_change=self._wake)
         self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
         self._crew = Crew(
             engine, options, silent=self._heart.silent, dead=self._heart.dead, has_cron=spec.cron, outboxes=outboxes
         )
         self._lifeline = self._crew.lifeline
-        self._reminder = Reminder()
-        self._is_admitted = self._was_let_in = False
         self._declared_dead: set[UUID] = set()
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
-        with SignalPipe({signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGCHLD: None}) as signals:
-            services: list[Service] = [self._heart, *self._crew.services]
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, self._on_stop) | {signal.SIGCHLD: None}) as self._signals:
+            services: list[Service] = [self._registrar, self._heart, *self._crew.services]
             for service in services:
                 service.start()
             try:
-                return self._loop(signals)
+                return self._loop(self._signals)
             finally:
                 self._kill_all()
+                self._leftovers.kill(at_once=True)
                 # Beats last: a worker that still runs jobs must not look dead.
                 for service in reversed(services):
                     service.stop()
-                for service in services:
-                    service.join(5)
-                self._register.close()
+                self._join(services)
+
+    def _join(self, services: Sequence[Service]) -> None:
+        """Wait a moment for what the services say at their end: to a store that is silent they cannot say it."""
+        began = time.monotonic()
+        while any(service.is_alive for service in services):
+            if time.monotonic() - began > (_HURRY_SECONDS if self._stop_requests >= 2 else _FAREWELL_SECONDS):
+                break
+            time.sleep(0.01)  # they are several, and a second signal counts too
 
     def _loop(self, signals: SignalPipe) -> int:
         while True:
+            self._reap_orphans()
             self._reap()
+            self._leftovers.kill()
             if self._failed_starts >= _MOST_FAILED_STARTS:
                 telemetry.emit(
                     "djqueue.supervisor.failed", logging.CRITICAL, reason="workers die before they are ready"
@@ -122,12 +137,13 @@ class Supervisor:
             if not self._is_stopping:
                 self._spawn_missing()
             living = self._living()
-            if not living and (self._is_stopping or self._is_drained()) and not self._must_rescue():
+            if not living and (self._is_stopping or self._is_drained()) and not self._must_wait():
                 return self._exit_code
             for one in living:
                 self._advance(one)
                 self._end_overdue(one)
             self._watch_store()
+            self._heed_refusal()
             self._obey_stop_requests()
             self._crew.watch()
             ready = signals.wait([one.control for one in living], self._pause())
@@ -135,10 +151,16 @@ class Supervisor:
                 if one.control in ready:
                     self._hear(one)
 
-    def _must_rescue(self) -> bool:
-        """Whether a dead worker's jobs still wait for us. Without a store not for ever: others find that it is silent."""
-        is_late = self._stop_requests >= 2 or (self._kill_after is not None and time.monotonic() > self._kill_after)
-        return self._lifeline.has_reports and not is_late
+    def _must_wait(self) -> bool:
+        """Whether something of a worker that has ended is to be done: its jobs to be rescued, its row, its processes.
+
+        Without a store not for ever: others find that it is silent.
+        """
+        now = time.monotonic()
+        if self._stop_requests >= 2 or (self._kill_after is not None and now > self._kill_after):
+            return False
+        is_silent = self._is_stopping and now - self._heart.last_success > UNHEALTHY_SECONDS
+        return bool(self._leftovers) or ((self._lifeline.has_reports or self._registrar.has_work) and not is_silent)
 
     def _living(self) -> list[Child]:
         return [*filter(None, self._children), *self._retiring]
@@ -191,7 +213,10 @@ class Supervisor:
         title = f"djqueue worker {name}"
         try:
             process = subprocess.Popen(
-                child.command(config, title), pass_fds=[theirs.fileno(), claims.fd], stdin=subprocess.DEVNULL
+                child.command(config, title),
+                pass_fds=[theirs.fileno(), claims.fd],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, VARIABLE: str(worker)},
             )
         except OSError:
             ours.close()
@@ -199,54 +224,26 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        return Child(id=worker, name=name, process=process, control=ours, claims=claims)
+        one = Child(id=worker, name=name, process=process, control=ours, claims=claims)
+        self._registrar.announce(self._info(one))
+        return one
 
     def _advance(self, one: Child) -> None:
         """Bring a child to work: announced in the store first, beating, then told to go."""
-        try:
-            if not one.is_announced:
-                if not self._admit():
-                    return
-                self._register.register([self._info(one)])
-                self._reminder.forget()
-                one.is_announced = self._was_let_in = True
-                self._heart.add(one.id, one.claims)
-                if self._is_stopping:
-                    self._heart.set_draining(one.id)
-        except EngineUnavailable as error:
-            if isinstance(error, EngineDenied) and not self._was_let_in:
-                self._refuse(str(error), "Correct it and start again.")
-            elif self._reminder.is_due(str(error)):
-                telemetry.emit("djqueue.supervisor.waiting", logging.WARNING, error=str(error))
-            return
-        if one.is_ready and not one.is_working:
+        if not one.is_announced and self._registrar.is_announced(one.id):
+            one.is_announced = True
+            self._heart.add(one.id, one.claims)
+        if one.is_ready and one.is_announced and not one.is_working and not self._is_stopping:
             self._failed_starts = 0
             one.is_working = True
-            self._send(one, STOP if self._is_stopping else GO)
+            self._send(one, GO)
             telemetry.emit("djqueue.worker.start", worker=one.name, id=one.id, pid=one.process.pid)
 
-    def _admit(self) -> bool:
-        """Look at the server once, before the first worker may fetch; leave if no worker may run there."""
-        if not self._is_admitted:
-            inspection = self._register.inspect()
-            self._is_admitted = True
-            level = logging.WARNING if inspection.concerns else logging.INFO
-            telemetry.emit(
-                "djqueue.store.seen", level, store=self._engine.store, server=inspection.server, **inspection.about
-            )
-            for concern in inspection.concerns:
-                if concern.is_fatal:
-                    self._refuse(concern.text, concern.hint)
-                else:
-                    telemetry.emit("djqueue.store.concern", logging.WARNING, what=concern.text, advice=concern.hint)
-        return self._exit_code == EXIT_OK
-
-    def _refuse(self, what: str, advice: str) -> None:
+    def _heed_refusal(self) -> None:
         """Leave, because no worker may or can run on this store."""
-        telemetry.emit("djqueue.store.concern", logging.CRITICAL, what=what, advice=advice)
-        self._is_admitted = True  # whoever asks next is told by the exit code
-        self._exit_code = EXIT_CANNOT_START
-        self._stop_requests += 1
+        if self._registrar.is_refused and self._exit_code == EXIT_OK:
+            self._exit_code = EXIT_CANNOT_START
+            self._stop_requests += 1
 
     def _info(self, one: Child) -> WorkerInfo:
         queues = {queue: lane.slots for lane in self._spec.lanes for queue in lane.queues}
@@ -260,6 +257,17 @@ class Supervisor:
         )
 
     # Ending
+
+    def _reap_orphans(self) -> None:
+        """As PID 1 of a container: wait for what tasks left behind, or each of them stays a zombie."""
+        if os.getpid() != 1:
+            return
+        ours = {one.process.pid for one in self._living()}
+        with suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in ours:
+                    break  # the first in the line; the next round finds those behind it
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
     def _reap(self) -> None:
         for place, one in enumerate(self._children):
@@ -288,18 +296,20 @@ class Supervisor:
         self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
 
     def _bury(self, one: Child, code: int) -> None:
+        self._leftovers.terminate(one.id)
         self._heart.remove(one.id)
         self._declared_dead.discard(one.id)
         lived = time.monotonic() - one.started
-        if one.claims.end:
+        if one.claims.end or (self._is_stopping and not one.is_working):
             telemetry.emit("djqueue.worker.stop", worker=one.name, lived_seconds=lived)
-            if one.is_announced:
-                self._forget(one)
+            self._registrar.forget(one.id)
         else:
-            why = losses.reason(code)
+            why = losses.reason(code, is_working=one.is_working)
             telemetry.emit("djqueue.worker.lost", logging.ERROR, worker=one.name, reason=why, lived_seconds=lived)
-            if one.is_announced:
+            if one.is_working:
                 self._lifeline.report(losses.loss(one, why))
+            else:
+                self._registrar.forget(one.id)
         one.control.close()
         one.claims.close()
 
@@ -325,14 +335,6 @@ class Supervisor:
             self._exit_code = EXIT_NO_STORE
             self._stop_requests += 1
 
-    def _forget(self, one: Child) -> None:
-        # Twice: the connection was last used when a worker started, and may have ended long ago. Without an answer the row
-        # falls silent, and the lifeline finds nothing to rescue.
-        for _ in range(2):
-            with suppress(EngineUnavailable):
-                self._register.deregister([one.id])
-                break
-
     def _is_drained(self) -> bool:
         return self._spec.drain and all(after == float("inf") for after in self._spawn_after)
 
@@ -348,6 +350,10 @@ class Supervisor:
 
     # Stopping
 
+    def _wake(self) -> None:
+        if self._signals is not None:
+            self._signals.wake()
+
     def _on_stop(self) -> None:
         self._stop_requests += 1
 
@@ -360,7 +366,11 @@ class Supervisor:
             for one in self._living():
                 self._heart.set_draining(one.id)
                 self._send(one, STOP)
-        if self._stop_requests >= 2:
+                if not one.is_working:
+                    one.process.kill()  # it has claimed nothing, and may be importing for long
+        if self._stop_requests >= 2 and not self._is_aborting:
+            self._is_aborting = True
+            self._kill_after = min(self._kill_after or math.inf, time.monotonic() + ABORT_SECONDS)
             for one in self._living():
                 self._send(one, ABORT)
         if self._kill_after is not None and time.monotonic() > self._kill_after:

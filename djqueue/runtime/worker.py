@@ -25,6 +25,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import Executor
 from djqueue.runtime.heart import Heart
 from djqueue.runtime.lanes import Lane
+from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import for_job
 from djqueue.runtime.producer import Producer
@@ -41,7 +42,9 @@ EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
 END_DONE, END_REPLACE = 1, 2
 """What a worker that leaves nothing behind notes in its claim block: it has ended; the same, but a drain is not over."""
 
-_ABORT_FLUSH_SECONDS = 5.0
+_FLUSH_SECONDS = 5.0
+_ABORT_FLUSH_SECONDS = 2.0
+_UNHEALTHY_SECONDS = 8.0
 _RETIRE_SECONDS = 30.0
 """How long a worker with a task that cannot be stopped waits for the others to end."""
 _STUCK_RETRY_SECONDS = 1.0
@@ -95,6 +98,8 @@ class Worker:
         self._is_leaving = False
         self._ends_by_itself = spec.drain or spec.max_jobs is not None
         self._is_orphan = False
+        self.is_aborted = False
+        """Whether it had to leave at once."""
         self._heart: Heart | None = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
@@ -155,6 +160,7 @@ class Worker:
         deadline = time.monotonic() + (_RETIRE_SECONDS if command == RETIRE else self._shutdown_timeout)
         while command != ABORT and not self._is_quiet() and (rest := deadline - time.monotonic()) > 0:
             command = self._wait_for_command(min(rest, 0.2)) or command
+        self.is_aborted = command == ABORT
         return self._leave()
 
     def stop(self) -> None:
@@ -232,16 +238,18 @@ class Worker:
 
     def _leave(self) -> int:
         self._give_up_running()
-        is_lost = self._claims.held or self._producer.is_in_doubt
+        # A fetch without an answer may still claim something.
+        is_lost = self._claims.held or self._producer.is_in_doubt or self._producer.is_alive
         self._acker.stop()
-        self._acker.join(2)
+        self._acker.join(1)
         for lane in self._lanes:
             lane.dismiss_threads()
         self._executor.close()
         if self._heart is not None:
             self._heart.stop()
             self._heart.join(2)
-            if not is_lost:
+            Leftovers().terminate(self._spec.id)
+            if not is_lost and time.monotonic() - self._heart.last_success < _UNHEALTHY_SECONDS:
                 # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
                 with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._spec.id])
@@ -268,9 +276,11 @@ class Worker:
             self._executor.disown(place)
             run.stop("The worker has to leave.")
             self._acker.put(for_job(ack, job), place)
-        deadline = time.monotonic() + _ABORT_FLUSH_SECONDS
+        deadline = time.monotonic() + (_ABORT_FLUSH_SECONDS if self.is_aborted else _FLUSH_SECONDS)
         while self._claims.held and time.monotonic() < deadline:
-            self._wait_for_command(0.05)
+            if self._wait_for_command(0.05) == ABORT:
+                self.is_aborted = True
+                deadline = min(deadline, time.monotonic() + _ABORT_FLUSH_SECONDS)
 
     def _on_stuck(self, run: Run) -> None:
         """A task goes on after its timeout and cannot be stopped; called by the timekeeper's thread."""

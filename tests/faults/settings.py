@@ -11,3 +11,14 @@ from tests.settings import DATABASES, INSTALLED_APPS
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults"]
 if os.environ.get("DJQUEUE_TEST_POOL") and find_spec("psycopg_pool"):
     DATABASES["default"]["OPTIONS"] = {**DATABASES["default"]["OPTIONS"], "pool": {"min_size": 1, "max_size": 12}}
+if os.environ.get("DJQUEUE_TEST_SLOW"):
+    INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults.slow"]
+if os.environ.get("DJQUEUE_TEST_SLOW_MODELS"):
+    INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults.large"]
+if os.environ.get("DJQUEUE_TEST_LOGGING"):
+    LOGGING = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "handlers": {"console": {"class": "logging.StreamHandler"}},
+        "root": {"handlers": ["console"], "level": "WARNING"},
+    }

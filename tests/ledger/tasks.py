@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 import multiprocessing
 import os
 import signal
@@ -9,6 +11,7 @@ import sys
 import threading
 import time
 from contextvars import ContextVar
+from logging.handlers import MemoryHandler
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -71,6 +74,16 @@ def fail_until(context: Any, attempt: int) -> int:
 @task(max_attempts=2, backoff=0)
 def fail(message: str = "always") -> None:
     raise RuntimeError(message)
+
+
+@task(max_attempts=2, backoff=0)
+def fail_in_unicode(characters: int) -> None:
+    raise RuntimeError("\N{EURO SIGN}" * characters * 20 if characters > 3 else "\N{EURO SIGN}" * characters + " \xe9")
+
+
+@task
+def return_euro() -> str:
+    return "\N{EURO SIGN}"
 
 
 @task(max_attempts=3)
@@ -151,6 +164,42 @@ def leave_processes() -> list[int]:
 
 
 LEFT: list[Any] = []
+
+
+@task(max_attempts=1)
+def leave_orphans(count: int) -> list[int]:
+    """Start processes whose parent ends before they do."""
+    return [int(subprocess.check_output(["sh", "-c", "sleep 1 >/dev/null & echo $!"])) for _ in range(count)]
+
+
+@task(max_attempts=1)
+def say(text: str) -> str:
+    print(text, flush=True)
+    print(text, file=sys.stderr, flush=True)
+    return text
+
+
+@task(max_attempts=1)
+def remember_for_the_end(path: str) -> None:
+    """Log into a buffer and register an exit hook; both reach the disk at the end of the process."""
+    logger = logging.getLogger("tests.ledger.buffered")
+    if not logger.handlers:
+        logger.addHandler(MemoryHandler(1000, flushLevel=logging.CRITICAL, target=logging.FileHandler(f"{path}.log")))
+        atexit.register(_append, f"{path}.exit")
+    logger.warning("one record")
+
+
+def _append(path: str) -> None:
+    with open(path, "a") as file:
+        file.write("ended\n")
+
+
+@task(max_attempts=1)
+def hang_at_the_end(kind: str) -> None:
+    if kind == "hook":
+        atexit.register(time.sleep, 600)
+    else:
+        threading.Thread(target=time.sleep, args=(600,)).start()
 
 
 @task(takes_context=True)

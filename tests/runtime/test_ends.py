@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from djqueue.states import JobState
-from tests.backlog import engine, jobs, states, stored
+from tests.backlog import ended, engine, jobs, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
-from tests.processes import worker
+from tests.processes import eventually, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
@@ -82,3 +84,58 @@ class TestForks:
             assert running.wait() == 0, running.log
 
         assert stored(result).result == [-signal.SIGTERM, False, False], running.log
+
+
+class TestLeftovers:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+    def test_t06_what_a_task_started_ends_with_its_worker_unless_it_has_a_session_of_its_own(
+        self, number: signal.Signals
+    ) -> None:
+        result = tasks.leave_processes.enqueue()
+
+        with worker() as running:
+            eventually(ended, explain=lambda: running.log)
+            *left, daemon = stored(result).result
+            try:
+                assert all(map(is_alive, [*left, daemon])), running.log
+                [pid] = running.child_pids()
+                os.kill(pid, number)
+                eventually(lambda: not any(map(is_alive, left)), explain=lambda: running.log)
+                assert is_alive(daemon)
+            finally:
+                os.kill(daemon, signal.SIGKILL)
+
+
+class TestExitHooks:
+    def test_t07_exit_hooks_and_buffered_records_survive_each_recycle_and_each_stop(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "end")
+        tasks.remember_for_the_end.enqueue_many(((path,), {}) for _ in range(10))
+
+        with worker("--max-jobs", "5", "--concurrency", "1") as running:
+            eventually(lambda: ended() == 10, explain=lambda: running.log)
+            tasks.remember_for_the_end.enqueue(path)
+            eventually(lambda: ended() == 11, explain=lambda: running.log)
+            running.stop()
+            assert running.wait() == 0, running.log
+
+        assert (tmp_path / "end.log").read_text().splitlines() == ["one record"] * 11, running.log
+        assert (tmp_path / "end.exit").read_text().splitlines() == ["ended"] * 3
+
+    @pytest.mark.parametrize("kind", ["hook", "thread"])
+    def test_t07_a_hook_or_a_thread_that_never_ends_holds_a_worker_for_seconds_only(self, kind: str) -> None:
+        tasks.hang_at_the_end.enqueue(kind)
+        tasks.noop.enqueue()
+
+        with worker("--drain") as running:
+            assert running.wait(60) == 0, running.log
+
+        assert states() == {"completed": 2}
+        assert "worker.lost" not in running.log
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this process runs; one that nobody has waited for has ended all the same."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

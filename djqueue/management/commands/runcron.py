@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backends import backend_of
 from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
-from djqueue.runtime.signals import SignalPipe
+from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
 
 
 class Command(BaseCommand):
@@ -28,6 +27,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Hear signals before the checks ask a database that may be silent."""
+        with leaving_at_once():
+            return super().execute(*args, **options)
+
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
         configure(options["verbosity"])
@@ -37,7 +41,7 @@ class Command(BaseCommand):
         scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
-        with SignalPipe({signal.SIGTERM: stop, signal.SIGINT: stop}) as signals:
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop)) as signals:
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)

@@ -15,6 +15,7 @@ from djqueue import conf
 from djqueue.management.backends import backend_of, outboxes_of
 from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
+from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
 
@@ -69,6 +70,11 @@ class Command(BaseCommand):
             metavar="NAME",
             help="How it shows in logs and the admin. Default: the host's name.",
         )
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Hear signals before the checks ask a database that may be silent."""
+        with leaving_at_once():
+            return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
         alias = options["backend"]

@@ -1,0 +1,1 @@
+"""An app whose tasks take long to import."""
