@@ -157,6 +157,13 @@ def leave_orphans(count: int) -> list[int]:
 
 
 @task(max_attempts=1)
+def cache_location() -> str:
+    from django.conf import settings
+
+    return str(settings.CACHES["default"]["LOCATION"])
+
+
+@task(max_attempts=1)
 def say(text: str) -> str:
     print(text, flush=True)
     print(text, file=sys.stderr, flush=True)
