@@ -14,7 +14,6 @@ from typing import Any
 
 from django.conf import UserSettingsHolder, settings
 
-
 _NO_ENGINE = "django.db.backends.dummy"
 
 

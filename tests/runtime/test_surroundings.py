@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,19 +106,21 @@ class TestSettings:
             pool.submit(call_command, "runworker", drain=True).result()
 
 
-def test_t08_what_django_and_a_login_change_by_themselves_is_no_difference(settings: Any) -> None:
+def test_t08_what_django_and_a_login_change_by_themselves_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SimpleNamespace(CACHES={}, TASKS={})
+    monkeypatch.setattr(parent_settings, "settings", here)
     default = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop", "HOST": "db"}
-    settings.DATABASES = {"default": {**default, "USER": "v-1"}, "replica": {**default, "HOST": "db-2"}}
+    here.DATABASES = {"default": {**default, "USER": "v-1"}, "replica": {**default, "HOST": "db-2"}}
     theirs = parent_settings.digests("default")
 
-    settings.DATABASES = {
+    here.DATABASES = {
         "default": {**default, "USER": "v-2", "PORT": "", "ATOMIC_REQUESTS": False},
         "replica": {**default, "HOST": "db-3"},
         "none": {"ENGINE": "django.db.backends.dummy"},
     }
 
     assert parent_settings.differences(theirs, "default") == []
-    settings.DATABASES["default"]["HOST"] = "elsewhere"
+    here.DATABASES["default"]["HOST"] = "elsewhere"
     assert parent_settings.differences(theirs, "default") == ["DATABASES['default']"]
 
 
