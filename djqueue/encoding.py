@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -157,6 +158,17 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
     return text
 
 
+def in_ascii(text: str | None) -> str | None:
+    """Spell out all other characters in the strings of a JSON text, for a store whose encoding does not have them."""
+    return None if text is None else _NOT_ASCII.sub(_spell_out, text)
+
+
+def _spell_out(match: re.Match[str]) -> str:
+    # A backslash of the text, and so two in JSON: the store would turn an escape back into the character.
+    return match[0].encode("ascii", "backslashreplace").decode().replace("\\", r"\\")
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _CONTAINERS = (dict, list, tuple)
 
 

@@ -5,7 +5,7 @@
     DjqueueError
     ├── InvalidOptions          settings that cannot work (also a system check)
     ├── InvalidJob              enqueue refuses this job; nothing was stored
-    │   ├── InvalidArguments    the arguments cannot be stored as JSON
+    │   ├── InvalidArguments    the task does not take the arguments, or they cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
     ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
@@ -14,6 +14,7 @@
     ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
     ├── UnknownCron             the crontab has no entry of this name
     ├── EngineUnavailable       the store did not answer; try again later
+    │   ├── EngineBusy          another transaction holds a lock that is needed; maintenance does not wait for it
     │   ├── EngineDenied        it answered that it does not let us in: the settings have to be corrected
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
@@ -47,7 +48,8 @@ class InvalidJob(DjqueueError, ValueError):
 
 
 class InvalidArguments(InvalidJob, TypeError):
-    """The arguments cannot be stored as JSON. Pass plain values, for example a primary key rather than a model."""
+    """The task cannot be called with these arguments, or they cannot be stored as JSON. Pass plain values, for example a primary
+    key rather than a model."""
 
 
 class JobTooLarge(InvalidJob):
@@ -93,6 +95,13 @@ class EngineUnavailable(DjqueueError):
 
     is_undone = False
     """Whether it is certain that nothing was done, because no connection could be made."""
+
+    accepted: frozenset[int] = frozenset()
+    """Of outcomes that are stored in several steps: the ids of those that were accepted before the store went away."""
+
+
+class EngineBusy(EngineUnavailable):
+    """Another transaction holds a lock that is needed. Maintenance does not wait for it and tries again later."""
 
 
 class EngineDenied(EngineUnavailable):

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Min, QuerySet
 from django.db.models.functions import Now
 
@@ -57,6 +57,16 @@ class Outbox:
                 rows = self._rows().filter(id__in=ids[start : start + _DELETED_AT_ONCE])
                 # delete() would read them first wherever somebody listens to the deletion of any model.
                 rows._raw_delete(self._database)
+
+    def delete_unlocked(self, ids: Sequence[UUID]) -> None:
+        """As ``delete``, but leave the rows that another transaction holds, on databases that can pass over them."""
+        features = connections[self._database].features
+        if ids and features.has_select_for_update_skip_locked:
+            with _told(self._database), transaction.atomic(self._database):
+                rows = self._rows().filter(id__in=ids).order_by("id").select_for_update(skip_locked=True)
+                self.delete(list(rows.values_list("id", flat=True)))
+        else:
+            self.delete(ids)
 
     def waiting(self, age: timedelta, limit: int, but: Collection[UUID] = ()) -> list[Waiting]:
         """Return rows that are at least so old, the oldest first, except those named in ``but``; for djqueue's own threads."""

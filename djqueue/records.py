@@ -311,6 +311,8 @@ class Rescued:
     """Queues that got available jobs."""
     cancelled: int = 0
     """Somebody had asked for it while they executed."""
+    left: int = 0
+    """Those that were passed over because another transaction holds them, or that were more than asked for."""
 
     @property
     def count(self) -> int:

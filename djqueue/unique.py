@@ -56,7 +56,7 @@ class Unique:
     ``"raise"``: nothing is stored, and ``enqueue`` raises ``DuplicateJob``.
     ``"replace"``: while that job waits, it takes the new arguments, priority, ``max_attempts``, expiry and context.
     ``"reschedule"``: while that job waits, it takes the new time to run; without ``run_after``, that is now.
-    A job that runs, or has ended, is never changed."""
+    A job that runs, or has ended, is never changed. New arguments never run before their own ``run_after``."""
     on_running: OnRunning | None = None
     """What happens while the holder runs. ``"return"``: as above, the running job answers for the new one.
     ``"follow_up"``: the newest arguments are kept in one follow-up job, which begins after the running one has ended,

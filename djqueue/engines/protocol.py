@@ -198,6 +198,12 @@ class Engine(Protocol):
     def open_worker(self) -> WorkerEngine:
         """Open what one thread of a worker or supervisor needs: a connection of its own."""
 
+    def open_maintenance(self) -> WorkerEngine:
+        """Open what one loop of maintenance needs: as ``open_worker``, but no verb waits for a lock that others hold.
+
+        Rows that are locked are passed over; where that cannot be, the verb raises ``EngineBusy``.
+        """
+
     def open_listener(self) -> Listener:
         """Open a listener; it belongs to the one thread that waits on it."""
 
@@ -213,6 +219,12 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         Nothing for a worker that is not registered or is dead, and nothing of a paused queue. Fewer than ``limit`` does
         not mean that there are no more. An engine may take a shortcut for a while, and pass over jobs that were put back;
         ``skipping`` tells, and ``from_start`` forbids it. Nothing at all is only said after a search from the start.
+        """
+
+    def ready(self, queues: Collection[str]) -> set[str]:
+        """Return those of these queues that have something to fetch; a paused queue has nothing.
+
+        Costs about as much as one fetch, however many queues there are. Not for queues in which fetches take a shortcut.
         """
 
     @property

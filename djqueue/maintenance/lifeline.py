@@ -14,12 +14,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 from uuid import UUID
 
 from djqueue import telemetry
 from djqueue.engines.protocol import WorkerEngine
+from djqueue.exceptions import EngineBusy
 from djqueue.maintenance.leader import Leader
 from djqueue.records import Rescued
 from djqueue.service import Service
@@ -34,8 +36,8 @@ class Lost(NamedTuple):
     """A worker that its supervisor saw die."""
 
     worker: UUID
-    ran: Mapping[int, int]
-    """Job id → claim of what had begun."""
+    ran: Mapping[int, int] | None
+    """Job id → claim of what had begun. None: not known, all of it may have."""
     reason: str
 
 
@@ -58,6 +60,8 @@ class Lifeline(Service):
         self._dead = dead
         self._reports: SimpleQueue[Lost] = SimpleQueue()
         self._current: Lost | None = None
+        self._unfinished: dict[UUID, Lost] = {}
+        """Whose jobs, or whose row, another transaction holds: to be tried again with each look."""
         self._dead_since: dict[UUID, float] = {}
         self._swept_term = -1
         self._swept_at = 0.0
@@ -87,6 +91,8 @@ class Lifeline(Service):
         self._engine.close()
 
     def _rescue_reported(self) -> None:
+        for lost in list(self._unfinished.values()):
+            self._take_back(lost)
         while True:
             if self._current is None:
                 try:
@@ -94,27 +100,38 @@ class Lifeline(Service):
                 except Empty:
                     return
             # Forgotten only when it is done: a failure in between tries again.
-            lost = self._current
-            self._engine.bury([lost.worker])
-            self._engine.disconnect([lost.worker])
-            self._rescue(lost.worker, lost.ran, lost.reason)
+            self._take_back(self._current)
             self._current = None
 
     def _rescue_silent(self) -> None:
         for worker in self._silent():
             telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
-            self._engine.bury([worker])
-            self._engine.disconnect([worker])
-            self._rescue(worker, None, "The worker's machine fell silent.")
+            self._take_back(Lost(worker, None, "The worker's machine fell silent."))
+
+    def _take_back(self, lost: Lost) -> None:
+        """Bury a worker and rescue its jobs; what another transaction holds is left for the next look."""
+        self._unfinished[lost.worker] = lost
+        try:
+            self._engine.bury([lost.worker])
+            self._engine.disconnect([lost.worker])
+            rescued = self._rescue(lost.worker, lost.ran, lost.reason)
+        except EngineBusy:
+            return
+        if not rescued.left:
+            self._unfinished.pop(lost.worker, None)
 
     def _bury_for_good(self) -> None:
         now = time.monotonic()
         dead = self._dead()
         self._dead_since = {worker: self._dead_since.get(worker, now) for worker in dead}
         for worker, since in self._dead_since.items():
+            if now - since < AFTERMATH_SECONDS or worker in self._unfinished:
+                continue
             # What comes back now was never handed to a function of ours: a claim that committed after the death.
-            if now - since >= AFTERMATH_SECONDS and not self._rescue(worker, {}, "").count:
-                self._engine.deregister([worker])
+            with suppress(EngineBusy):
+                rescued = self._rescue(worker, {}, "")
+                if not rescued.count and not rescued.left:
+                    self._engine.deregister([worker])
 
     def _sweep(self) -> None:
         now = time.monotonic()
@@ -131,7 +148,7 @@ class Lifeline(Service):
             cancelled += part.cancelled
             if part.count < BATCH_LIMIT:
                 break
-        total = Rescued(requeued, discarded, cancelled=cancelled)
+        total = Rescued(requeued, discarded, cancelled=cancelled, left=part.left)
         self._note(worker, total)
         return total
 

@@ -50,7 +50,7 @@ class Relay(Service):
         is_more = False
         for outbox in self._outboxes:
             rows = outbox.waiting(self._age, BATCH_LIMIT, but=self._aside)
-            outbox.delete([row.id for row in rows if self._send(row, outbox)])
+            outbox.delete_unlocked([row.id for row in rows if self._send(row, outbox)])
             is_more |= len(rows) == BATCH_LIMIT
         self.last_run = time.monotonic()
         return 0.0 if is_more else LOOK_SECONDS

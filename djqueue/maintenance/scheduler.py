@@ -31,7 +31,7 @@ from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.crontab import new_job
 from djqueue.engines.cron import CronEngine
-from djqueue.exceptions import EngineUnavailable, InvalidJob, UnknownTask
+from djqueue.exceptions import EngineBusy, EngineUnavailable, InvalidJob, UnknownTask
 from djqueue.records import NewJob
 from djqueue.service import Service
 from djqueue.tasks import Task
@@ -45,7 +45,6 @@ PRUNE_SECONDS = 600.0
 REBOOT_PAUSE = timedelta(minutes=1)
 """Schedulers that start within this time of each other start ``@reboot`` once."""
 _ASIDE_SECONDS = 30.0
-_SYNCHRONISE_TRIES = 3
 
 
 class Scheduler(Service):
@@ -58,6 +57,10 @@ class Scheduler(Service):
         self._store = store
         self._is_leader = is_leader
         self._is_synchronised = False
+        self._code: tuple[Mapping[str, CronDefinition], Mapping[str, str]] | None = None
+        """What the code says, and which modules failed, while not all of it is in the store."""
+        self._reboot_at: datetime | None = None
+        """When this scheduler started, while something that is due at a start has not run."""
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
         self._aside: dict[int, float] = {}
         self._pruned = time.monotonic()
@@ -69,8 +72,12 @@ class Scheduler(Service):
             return LOOK_SECONDS
         if not self._is_synchronised:
             self.synchronise(now)
-            self._start_reboots(now)
+            self._reboot_at = self._engine.due(now=now).now
             self._is_synchronised = True
+        elif self._code is not None:
+            self._bring_in(*self._code, now)
+        if self._reboot_at is not None:
+            self._start_reboots(now)
         due = self._engine.due(now=now)
         pause = LOOK_SECONDS if due.next_in is None else min(LOOK_SECONDS, max(0.0, due.next_in))
         monotonic = time.monotonic()
@@ -80,6 +87,9 @@ class Scheduler(Service):
             try:
                 if self._advance(entry, due.now, now):
                     pause = 0.0
+            except EngineBusy:
+                # An open transaction holds its unique key or its previous job. Only this entry is late for it.
+                self._aside[entry.id] = monotonic + LOOK_SECONDS
             except EngineUnavailable:
                 raise
             except Exception as error:
@@ -99,35 +109,50 @@ class Scheduler(Service):
     def synchronise(self, now: datetime | None = None) -> None:
         """Bring the entries of the code into the store; what somebody changed there stays as they left it."""
         failed = registry.autodiscover()
-        declared = self._declared()
-        for _ in range(_SYNCHRONISE_TRIES):
-            if self._bring_in(declared, failed, now):
-                break
+        self._bring_in(self._declared(), failed, now)
         for entry in self._engine.entries():
             if entry.disabled_at is None and entry.drift:
                 telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
 
     def _bring_in(
         self, declared: Mapping[str, CronDefinition], failed: Mapping[str, str], now: datetime | None
-    ) -> bool:
-        """Add, change and disable entries; return False if somebody changed one of them in between."""
+    ) -> None:
+        """Add, change and disable entries; again with the next look where another transaction changes one of them."""
         stored = {entry.name: entry for entry in self._engine.entries()}
         is_done = True
-        for name, definition in declared.items():
-            entry = stored.get(name)
+        for name in sorted({*declared, *stored}):
+            try:
+                is_done &= self._bring_in_one(name, stored.get(name), declared.get(name), failed, now)
+            except EngineBusy:
+                is_done = False
+        self._code = None if is_done else (declared, failed)
+
+    def _bring_in_one(
+        self,
+        name: str,
+        entry: CronEntry | None,
+        definition: CronDefinition | None,
+        failed: Mapping[str, str],
+        now: datetime | None,
+    ) -> bool:
+        """Return False if somebody else changed the entry since it was read."""
+        if definition is not None:
             if entry is None:
-                self._engine.add(name, definition, code=definition, by="code", now=now)
-            elif entry.code is None:
+                return self._engine.add(name, definition, code=definition, by="code", now=now)
+            if entry.code is None:
                 telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=definition.task)
             elif entry.disabled_at is not None or entry.code.differences(definition):
                 merged = entry.definition.merged(entry.code, definition)
-                is_done &= self._change(entry, merged, definition, False, now)
-        for name, entry in stored.items():
+                return self._change(entry, merged, definition, False, now)
+        elif entry is not None and entry.code is not None and entry.disabled_at is None:
             is_unknown = any(entry.definition.task.startswith(f"{module}.") for module in failed)
-            if name not in declared and entry.code is not None and entry.disabled_at is None and not is_unknown:
-                is_done &= self._change(entry, entry.definition, entry.code, True, now)
+            if is_unknown:
+                return True
+            is_disabled = self._change(entry, entry.definition, entry.code, True, now)
+            if is_disabled:
                 telemetry.emit("djqueue.cron.disabled", entry=name, task=entry.definition.task)
-        return is_done
+            return is_disabled
+        return True
 
     def _declared(self) -> dict[str, CronDefinition]:
         declared: dict[str, CronDefinition] = {}
@@ -160,11 +185,19 @@ class Scheduler(Service):
         )
 
     def _start_reboots(self, now: datetime | None) -> None:
-        at = self._engine.due(now=now).now
+        """Run what is due at a start, unless another scheduler did so just now; again with the next look what is held."""
+        at = self._reboot_at
+        assert at is not None
+        self._reboot_at = None
         for entry in self._engine.entries():
             last = entry.last_nominal_at
             if entry.is_reboot and entry.state == "active" and (last is None or at - last > REBOOT_PAUSE):
-                self._act(entry, Step(at, None), now)
+                try:
+                    is_done = self._act(entry, Step(at, None), now) is not None
+                except EngineBusy:
+                    is_done = False
+                if not is_done:
+                    self._reboot_at = at
 
     # What is due
 

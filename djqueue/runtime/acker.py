@@ -21,6 +21,7 @@ from itertools import accumulate
 from queue import Empty, SimpleQueue
 
 from djqueue import telemetry
+from djqueue.encoding import in_ascii
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.records import Ack
@@ -109,12 +110,15 @@ class Acker(Service):
                     # One of them is bad. Among fewer, each of the others is stored.
                     self._limit = len(part) // 2
                     continue
-                accepted = self._discard(part[0], error)
+                accepted = self._degrade(part[0], error)
             except Exception as error:
+                if isinstance(error, EngineUnavailable) and error.accepted:
+                    # They are stored. Written again, they would look as if they had come too late.
+                    part = self._settle_stored(part, error.accepted)
                 if not (isinstance(error, EngineUnavailable) and error.is_undone):
                     self._drop_put_back(part, error)
                 self._limit = max(1, len(part) // 2)
-                if len(part) > 1 or not self._is_hopeless(part[0]):
+                if len(part) != 1 or not self._is_hopeless(part[0]):
                     raise
                 accepted = self._discard(part[0], error)
             else:
@@ -161,6 +165,24 @@ class Acker(Service):
         failures, written = self._lonely.get(place, (0, self.accepted))
         self._lonely[place] = (failures + 1, written)
         return failures + 1 >= LONELY_FAILURES and self.accepted > written
+
+    def _settle_stored(self, part: list[tuple[Ack, int]], accepted: frozenset[int]) -> list[tuple[Ack, int]]:
+        """Settle those of a part that were stored; return the others."""
+        stored = [item for item in part if item[0].id in accepted]
+        self._remove(stored)
+        self._settle(stored, {ack.id for ack, _ in stored})
+        return [item for item in part if item[0].id not in accepted]
+
+    def _degrade(self, item: tuple[Ack, int], error: EngineRefused) -> set[int]:
+        """Store a refused outcome with the texts of its failure in ASCII: a database need not be in UTF-8."""
+        ack, _ = item
+        plain = ack._replace(error=in_ascii(ack.error), note=in_ascii(ack.note))
+        if plain != ack:
+            try:
+                return self._engine.ack([plain])
+            except EngineRefused as other:
+                error = other
+        return self._discard(item, error)
 
     def _discard(self, item: tuple[Ack, int], error: Exception) -> set[int]:
         ack, place = item

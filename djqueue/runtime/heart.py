@@ -30,7 +30,8 @@ class Heart(Service):
         self._engine = engine
         self._on_dead = on_dead
         self._blocks: dict[UUID, ClaimBlock] = {}
-        self._draining: set[UUID] = set()
+        self._draining: frozenset[UUID] = frozenset()
+        """Replaced and never changed, like ``_blocks``: another thread may be going through it."""
         self._seen: dict[UUID, tuple[int, float]] = {}
         self._dead: list[UUID] = []
         self._looked = 0.0
@@ -42,10 +43,10 @@ class Heart(Service):
 
     def remove(self, worker: UUID) -> None:
         self._blocks = {id: block for id, block in self._blocks.items() if id != worker}
-        self._draining.discard(worker)
+        self._draining -= {worker}
 
     def set_draining(self, worker: UUID) -> None:
-        self._draining.add(worker)
+        self._draining |= {worker}
 
     def silent(self) -> list[UUID]:
         """Workers whose beat has stood still for ten seconds of unbroken watching."""

@@ -29,8 +29,12 @@ from djqueue.service import Service
 from djqueue.states import JobState
 
 FETCH_LIMIT = 500
+MISSES = 3
+"""After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
+SILENCE_LOOK_SECONDS = 1.0
+"""Between two looks whether the beats have come back."""
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
@@ -91,7 +95,7 @@ class Producer(Service):
         self._settle_doubts()
         self._canceller.heed()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
-            self._listener.wait(self._poll_interval)
+            self._listener.wait(min(self._poll_interval, SILENCE_LOOK_SECONDS))
             self._look_everywhere()
             return 0
         hungry = self._fetch_round()
@@ -143,6 +147,8 @@ class Producer(Service):
     def _fetch_round(self) -> list[str]:
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
+        empty: Collection[str] = ()
+        misses = 0
         if time.monotonic() >= self._poll_at:
             self._look_everywhere()
         self._watch_skipped()
@@ -155,6 +161,9 @@ class Producer(Service):
                 if limit <= 0:
                     break
                 queue = queues[0]
+                if queue in empty:
+                    hungry.append(queues.pop(0))
+                    continue
                 jobs = self._fetch(queue, limit)
                 if jobs:
                     self._watches[queue].note_found(len(jobs))
@@ -163,7 +172,18 @@ class Producer(Service):
                 # of the store's, after which the next fetch searches everywhere.
                 if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
                     hungry.append(queues.pop(0))
+                    misses += not jobs
+                    if misses == MISSES and not empty:
+                        empty = self._empty_among(hungry)
         return hungry
+
+    def _empty_among(self, known: Sequence[str]) -> Collection[str]:
+        """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
+        others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
+        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(
+            known, self._engine.skipping
+        )
+        return others - self._engine.ready(others) if len(others) > 1 else ()
 
     def _look_everywhere(self) -> None:
         self._poll_at = time.monotonic() + self._poll_interval
@@ -247,7 +267,12 @@ class Producer(Service):
 
     def _pause(self) -> float:
         """Return the seconds until it is time for a look, whatever happens."""
-        pause = max(0.0, self._poll_at - time.monotonic())
+        now = time.monotonic()
+        # Neither what runs here nor a fetch without an answer waits for the poll of the queues, which may be a minute.
+        pause = min(self._poll_at - now, self._canceller.look_in())
+        if self._doubts:
+            pause = min(pause, self._doubt_after - now)
+        pause = max(0.0, pause)
         if any(lane.has_waiting for lane in self._lanes):
             pause = min(pause, PATIENCE_SECONDS)
         if not self._drain:

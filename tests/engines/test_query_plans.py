@@ -173,6 +173,7 @@ HOT: dict[str, list[str]] = {
     "fetch": [FETCH, TID],
     "fetch_after": [FETCH, FETCH, TID],
     "take": [FETCH, TID],
+    "ready": [FETCH],
     "ack": [PRIMARY],
     "ack_requeue": [PRIMARY],
     "ack_cancelled": [PRIMARY],
@@ -213,6 +214,7 @@ def hot_params(name: str, count: int, worker: UUID) -> dict[str, object]:
         "insert_one_unique": job._asdict(),
         "holders": {"keys": [job.unique_key for job in jobs]},
         "get": {"id": 77},
+        "ready": {"queues": ["default", *(f"tenant-{n}" for n in range(count))]},
     }
     if name.startswith("ack"):
         columns = {"result": texts(ack.result for ack in acks), "delay": array([1.0] * count), "note": "{}"}
@@ -252,7 +254,7 @@ class TestPlansDoNotDependOnStatistics:
         # Follow-ups are few, and found without a look at anything else.
         follow_ups = plan("follow_ups", limit=5000)
         assert "djqueue_job_follow_up" in {node.get("Index Name") for node in follow_ups}
-        for nodes in (follow_ups, plan("release", keys=["a", "b"], now=None)):
+        for nodes in (follow_ups, plan("release", keys=["a", "b"], milliseconds=None, now=None)):
             assert "Seq Scan" not in {kind for kind, _ in scans(nodes)}
 
         jobs = worker.fetch("default", 500, me)
@@ -277,9 +279,9 @@ class TestPlansDoNotDependOnStatistics:
             known = {"workers": [worker], "ran_id": ids, "ran_claim": ids, "kept_id": ids, "kept_claim": ids}
             nodes = plan("rescue", **known, reason="", limit=5000, now=None)
             # One walk over the table finds what executes; what is found is then reached at its place.
-            rest = [node for node in nodes if node["CTE"] != "locked"]
-            assert len(job_scans(nodes)) == 3
-            assert list(map(way, job_scans(rest))) == [TID, TID], f"rescue of {count}; {situation}"
+            rest = [node for node in nodes if node["CTE"] != "held"]
+            assert len(job_scans(nodes)) == 4
+            assert list(map(way, job_scans(rest))) == [TID] * 3, f"rescue of {count}; {situation}"
 
 
 class TestClaimsAreHot:

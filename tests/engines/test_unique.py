@@ -218,7 +218,7 @@ class TestReplace:
 
         twin = insert(
             engine, REPLACE, now=NOW + SECOND, args="[2]", kwargs='{"b": 2}', priority=2, max_attempts=9, meta='{"x": 2}',
-            scheduled_at=NOW + HOUR, expires_at=NOW + 2 * HOUR,
+            scheduled_at=NOW, expires_at=NOW + 2 * HOUR,
         )  # fmt: skip
 
         job = engine.get(first.id)
@@ -539,7 +539,7 @@ class TestFollowUp:
         next = insert(engine, FOLLOW_UP, args="[2]")
         Job.objects.filter(pk=first.id).delete()
 
-        assert insert(engine, FOLLOW_UP, args="[3]") == InsertedJob(next.id, "suspended", NOW, True)
+        assert insert(engine, FOLLOW_UP, args="[3]") == InsertedJob(next.id, "available", NOW, True)
 
         worker.stage(now=NOW)
         assert fetch(worker, me).args == "[3]"

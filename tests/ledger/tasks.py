@@ -76,6 +76,16 @@ def fail(message: str = "always") -> None:
     raise RuntimeError(message)
 
 
+@task(max_attempts=2, backoff=0)
+def fail_in_unicode(characters: int) -> None:
+    raise RuntimeError("\N{EURO SIGN}" * characters * 20 if characters > 3 else "\N{EURO SIGN}" * characters + " \xe9")
+
+
+@task
+def return_euro() -> str:
+    return "\N{EURO SIGN}"
+
+
 @task(max_attempts=3)
 def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -372,6 +382,13 @@ def surroundings() -> dict[str, str]:
     from django.utils import timezone, translation
 
     return {"language": str(translation.get_language()), "time_zone": timezone.get_current_timezone_name()}
+
+
+@task
+def local_offset() -> str:
+    from django.utils import timezone
+
+    return timezone.localtime().strftime("%z")
 
 
 @task(transactional=CAN_COMMIT_TOGETHER, max_attempts=2, backoff=0)

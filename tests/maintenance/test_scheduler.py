@@ -723,6 +723,7 @@ class TestReboot:
         entries = engine.cron.entries()
         other._engine.entries = lambda: entries  # it has read before the first one ran
 
+        one._reboot_at, other._reboot_at = NOW, NOW + SECOND
         one._start_reboots(NOW)
         other._start_reboots(NOW + SECOND)
 

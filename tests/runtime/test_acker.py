@@ -270,3 +270,47 @@ def test_t62_an_outcome_whose_job_the_store_can_do_nothing_with_keeps_no_other(c
             acker.run_once()
 
     assert sorted(one.id for one in store.stored) == [2, 3]
+
+
+def test_t18_what_was_stored_before_the_store_went_away_is_not_taken_for_stale(claims: ClaimBlock) -> None:
+    store = Store()
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    fill(acker, claims, [1, 2, 3])
+    ack = store.ack
+
+    def store_a_part(acks: Sequence[Ack]) -> set[int]:
+        store.ack = ack  # type: ignore[method-assign]
+        absence = EngineUnavailable("away after the first two")
+        absence.accepted = frozenset(ack(acks[:2]))
+        store.stale = set(absence.accepted)  # as the store would answer for them from now on
+        raise absence
+
+    store.ack = store_a_part  # type: ignore[method-assign]
+    with suppress(EngineUnavailable):
+        acker.run_once()
+    acker.run_once()
+
+    assert [ack.id for ack in store.stored] == [1, 2, 3]
+    assert (acker.accepted, acker.stale, claims.held) == (3, 0, 0)
+
+
+def test_t24_the_text_of_a_failure_is_degraded_where_the_store_lacks_a_character(claims: ClaimBlock) -> None:
+    store = Store()
+    acker = Acker(store, claims)  # type: ignore[arg-type]
+    ack = store.ack
+
+    def latin(acks: Sequence[Ack]) -> set[int]:
+        if any(not (ack.error or "").isascii() for ack in acks):
+            raise EngineRefused("no such character")
+        return ack(acks)
+
+    store.ack = latin  # type: ignore[method-assign]
+    error = '{"message": "10 €"}'
+    acker.put(Ack(1, 1, JobState.RETRYABLE, 1.0, 2.0, None, error, 17.0), claims.hold(1, 1))
+    fill(acker, claims, [2])
+
+    acker.run_once()
+
+    stored = {ack.id: ack for ack in store.stored}
+    assert stored[1] == Ack(1, 1, JobState.RETRYABLE, 1.0, 2.0, None, r'{"message": "10 \\u20ac"}', 17.0)
+    assert claims.held == 0

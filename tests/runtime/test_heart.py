@@ -96,3 +96,25 @@ def test_a_worker_that_ends_during_its_own_beat_disturbs_nobody() -> None:
 
 def test_after_an_outage_hearts_beat_again_before_anybody_may_miss_them() -> None:
     assert heart.Heart.longest_pause_seconds < heart.SILENT_SECONDS / 2
+
+
+def test_t18_a_worker_may_be_set_draining_while_another_thread_beats() -> None:
+    class Meddling(UUID):
+        def __hash__(self) -> int:
+            if one.is_ready:
+                one.heart.set_draining(uuid4())  # as another thread would, while the set is gone through
+            return super().__hash__()
+
+    class One:
+        is_ready = False
+        heart = Heart(Beats(), on_dead=lambda worker: None)  # type: ignore[arg-type]
+
+    one, block = One(), ClaimBlock.create()
+    first = Meddling(int=1)
+    one.heart.add(first, block)
+    one.heart.set_draining(first)
+    one.is_ready = True
+
+    one.heart.run_once()
+
+    block.close()

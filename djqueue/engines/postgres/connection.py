@@ -10,9 +10,11 @@ import psycopg
 from django.db import connections
 from psycopg.rows import TupleRow
 
-from djqueue.exceptions import EngineUnavailable
+from djqueue.engines.postgres.denials import unreachable
 
 STATEMENT_TIMEOUT_SECONDS = 30.0
+LOCK_TIMEOUT_SECONDS = 0.1
+"""For maintenance: what an application holds for longer than this is left for a later round."""
 
 _NETWORK_DEFAULTS: dict[str, Any] = {
     # A network that swallows packets must not hang a worker for ever: without these the kernel waits for hours.
@@ -60,13 +62,15 @@ def connect(
     role: str,
     statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
     *,
+    lock_timeout_seconds: float = 0,
     prepares: bool = False,
 ) -> psycopg.Connection[TupleRow]:
     """Open a connection with the parameters of a Django alias; ``role`` shows in ``application_name``.
 
-    The server ends a statement after the timeout. When it has said nothing a third later, the connection is given up.
+    The server ends a statement after the timeout, and one that waits for a lock after the other (0: never).
+    When it has said nothing a third later, the connection is given up.
 
-    Raise ``EngineUnavailable`` when the database cannot be reached.
+    Raise ``EngineUnavailable`` when the database cannot be reached, ``EngineDenied`` when it does not let us in.
     """
     params = _params(alias)
     params.setdefault("application_name", application_name(role))
@@ -78,12 +82,12 @@ def connect(
         row = connection.execute(
             "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false),"
             " set_config('default_transaction_isolation', 'read committed', false),"
-            " set_config('statement_timeout', %s, false), set_config('lock_timeout', '0', false),"
+            " set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),"
             # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
             " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false),"
             # A generic plan made while the table was empty would read the whole of it when it is full.
             " set_config('plan_cache_mode', 'force_custom_plan', false)",
-            [str(int(statement_timeout_seconds * 1000))],
+            [str(int(statement_timeout_seconds * 1000)), str(int(lock_timeout_seconds * 1000))],
         ).fetchone()
         # Behind a pooler a statement's name may be somebody else's statement, of another text: the server would run that.
         # A pooler answers for the server when a client connects, with a process id of its own invention. A project that says
@@ -92,7 +96,7 @@ def connect(
         if prepares and is_direct and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
             connection.prepare_threshold = _PREPARE_THRESHOLD
     except psycopg.OperationalError as error:
-        raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
+        raise unreachable(alias, error) from error
     return connection
 
 

@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from djqueue.encoding import Encoded
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
-from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS
+from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
@@ -83,7 +83,8 @@ class PostgresEngine(Steering):
                 inserted = list(map(InsertedJob._make, cursor.fetchall()))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
-            seconds_until_due(new, job, is_rescheduled=rule.reschedule) for new, job in zip(jobs, inserted, strict=True)
+            seconds_until_due(new, job, is_rescheduled=rule.reschedule or rule.replace)
+            for new, job in zip(jobs, inserted, strict=True)
         )
         if self.listen and (new_in or due_in < math.inf):
             wake_after_commit(connection, new_in, due_in=due_in)
@@ -165,7 +166,7 @@ class PostgresEngine(Steering):
 
     def open_cron(self) -> PostgresCron:
         """Open the crontab for a scheduler: on a connection of its own."""
-        own = self.open_worker()
+        own = self.open_maintenance()
 
         def transact(work: Callable[[Execute], Any]) -> Any:
             def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
@@ -183,6 +184,15 @@ class PostgresEngine(Steering):
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
         return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
+
+    def open_maintenance(self) -> PostgresWorkerEngine:
+        """Open what one loop of maintenance needs; a lock that others hold raises ``EngineBusy`` within a moment."""
+        return PostgresWorkerEngine(
+            self.alias,
+            listen=self.listen,
+            statement_timeout_seconds=self.statement_timeout,
+            lock_timeout_seconds=LOCK_TIMEOUT_SECONDS,
+        )
 
     def open_listener(self) -> PostgresListener:
         """Open a listener; it connects at its first mark."""

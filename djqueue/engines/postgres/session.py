@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
 
 logger = logging.getLogger("djqueue.engine")
 
@@ -35,11 +35,17 @@ class Session:
     """One connection of one thread. A lost one raises ``EngineUnavailable``; the next statement connects again."""
 
     def __init__(
-        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+        self,
+        alias: str,
+        *,
+        listen: bool = True,
+        statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
+        lock_timeout_seconds: float = 0,
     ) -> None:
         self._alias = alias
         self._listen = listen
         self._statement_timeout = statement_timeout_seconds
+        self._lock_timeout = lock_timeout_seconds
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._prepares = listen
         """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
@@ -78,7 +84,11 @@ class Session:
             try:
                 if self._connection is None:
                     self._connection = connect(
-                        self._alias, self._role, self._statement_timeout, prepares=self._prepares
+                        self._alias,
+                        self._role,
+                        self._statement_timeout,
+                        lock_timeout_seconds=self._lock_timeout,
+                        prepares=self._prepares,
                     )
                 return work(self._connection)
             except _UNPREPARED as error:
@@ -88,6 +98,12 @@ class Session:
                 lost = error
                 self._prepares = False
                 self.close()
+            except psycopg.errors.LockNotAvailable as error:
+                busy = EngineBusy(
+                    f"Another transaction in the database {self._alias!r} holds a lock that is needed: {str(error).strip()}"
+                )
+                busy.is_undone = True
+                raise busy from error
             except _TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret

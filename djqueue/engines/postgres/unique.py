@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import psycopg
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
+from djqueue.engines.protocol import STAGE
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import InsertedJob, NewJob, UniqueRule
 
@@ -104,8 +105,38 @@ class _Insertion:
         # The look costs a quarter of the statement that it almost always saves, and decides nothing.
         found = {key.removesuffix(":next") for key, *_ in self._execute("holders", {"keys": next})} if next else ()
         followed = [place for place in places if self._key(place) in found]
-        self._answer_duplicates(followed, self._revise(followed, suffix=":next"))
+        revised = self._revise(followed, suffix=":next")
+        self._answer_duplicates(followed, self._begin_free(revised))
         return self._unanswered(places)
+
+    def _begin_free(self, follow_ups: dict[str, InsertedJob]) -> dict[str, InsertedJob]:
+        """Let follow-ups that this caller has locked begin, with its commit, if their predecessors have ended.
+
+        The ack of the predecessor, and the stager, pass over a locked row. Callers whose transactions follow each other closely
+        would keep the follow-up from beginning for ever.
+        """
+        if not follow_ups:
+            return follow_ups
+        if self._is_in_transaction:
+            # The predecessor may end between this look and the commit.
+            self.ready_in.add(STAGE)
+        held = {key for key, *_ in self._execute("holders", {"keys": list(follow_ups)})}
+        keys = {job.id: key for key, job in follow_ups.items() if key not in held}
+        if not keys:
+            return follow_ups
+        savepoint = self._connection.savepoint()
+        try:
+            rows = self._execute("release", {"keys": list(keys.values()), "milliseconds": None})
+        except IntegrityError:
+            # Another job has just taken a key. The stager begins the others.
+            self._undo(savepoint)
+            rows = []
+        else:
+            self._keep(savepoint)
+        for id, queue, state in rows:
+            follow_ups[keys[id]] = follow_ups[keys[id]]._replace(state=state)
+            self.ready_in.add(queue if state == "available" else STAGE)
+        return follow_ups
 
     def _insert(self, places: Sequence[int]) -> None:
         if not places:
@@ -132,7 +163,7 @@ class _Insertion:
             self._answer_duplicates(places, self._revise(places))
             places = self._unanswered(places)
         holders: dict[str, InsertedJob] = {}
-        executing = []
+        followed: list[str] = []
         keys = self._keys(places)
         for key, *row in self._execute("holders", {"keys": keys}) if keys else ():
             holder = InsertedJob._make([*row, True])
@@ -141,14 +172,36 @@ class _Insertion:
                 if not changes_holder:
                     holders[key] = holder
             elif self._rule.follow_up:
-                executing.append(key)
+                followed.append(key)
             else:
                 holders[key] = holder
-        if executing:
-            self._add_follow_ups([place for place in places if self._jobs[place].unique_key in executing])
+        if holders and self._rule.follow_up and self._is_in_transaction:
+            # One that began before the commit would not see what the caller writes.
+            waiting = {key for key, holder in holders.items() if holder.state != "executing"}
+            held = self._hold(waiting)
+            holders = {key: holder for key, holder in holders.items() if key not in waiting} | held
+            followed += waiting - held.keys()
+        if followed:
+            self._add_follow_ups([place for place in places if self._jobs[place].unique_key in followed])
         if self._outlives:
             holders |= self._ended_holders([key for key in keys if key not in holders])
         self._answer_duplicates(places, holders)
+
+    def _hold(self, keys: Collection[str]) -> dict[str, InsertedJob]:
+        """Keep waiting holders from beginning before the caller's commit; return those that do not begin."""
+        while keys:
+            # See _revise: one that began while we waited for its row must not stay locked.
+            savepoint = self._connection.savepoint()
+            rows = self._execute("hold", {"keys": sorted(keys)})
+            if len(rows) < len(keys):
+                self._undo(savepoint)
+                keys = {row[0] for row in rows}
+                continue
+            self._keep(savepoint)
+            # Workers pass over what is held, and may sleep by then.
+            self.ready_in |= {queue for *_, state, _, queue in rows if state == "available"}
+            return {key: InsertedJob._make([*row, True]) for key, *row, _ in rows}
+        return {}
 
     def _ended_holders(self, keys: Sequence[str]) -> dict[str, InsertedJob]:
         """Return who holds keys without being live, and remove those whose hold is over."""
@@ -162,7 +215,7 @@ class _Insertion:
     def _add_follow_ups(self, places: Sequence[int]) -> None:
         newest = self._newest(places)
         rows = self._execute("insert_follow_up", job_columns(newest))
-        added = {key: InsertedJob._make([*row, False]) for key, *row in rows}
+        added = self._begin_free({key: InsertedJob._make([*row, False]) for key, *row in rows})
         for place in places:
             if (answer := added.get(self._key(place))) is not None:
                 self._answers[place] = answer
@@ -184,16 +237,31 @@ class _Insertion:
             savepoint = None if suffix else self._connection.savepoint()
             rows = self._execute("revise", {**job_columns(newest), **params})
             if len(rows) < len(newest) and savepoint is not None:
-                self._connection.savepoint_rollback(savepoint)
-                self._connection.savepoint_commit(savepoint)
+                self._undo(savepoint)
                 done = {row[0] for row in rows}
                 newest = [job for job in newest if job.unique_key in done]
                 continue
-            if savepoint is not None:
-                self._connection.savepoint_commit(savepoint)
-            self.ready_in |= {queue for *_, queue, is_newly_ready in rows if is_newly_ready}
-            return {key: InsertedJob._make([*row, True]) for key, *row, _, _ in rows}
+            self._keep(savepoint)
+            # Workers pass over a row while its caller's transaction is open, and may sleep by the end of it.
+            is_passed_over = self._is_in_transaction
+            self.ready_in |= {
+                queue for *_, queue, ready, was_ready in rows if ready and (is_passed_over or not was_ready)
+            }
+            return {key: InsertedJob._make([*row, True]) for key, *row, _, _, _ in rows}
         return {}
+
+    def _undo(self, savepoint: str | None) -> None:
+        if savepoint is not None:
+            self._connection.savepoint_rollback(savepoint)
+            self._connection.savepoint_commit(savepoint)
+
+    def _keep(self, savepoint: str | None) -> None:
+        if savepoint is not None:
+            self._connection.savepoint_commit(savepoint)
+
+    @property
+    def _is_in_transaction(self) -> bool:
+        return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def _answer_duplicates(self, places: Sequence[int], holders: Mapping[str, InsertedJob]) -> None:
         for place in places:

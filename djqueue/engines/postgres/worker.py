@@ -25,7 +25,7 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.engines.steered import clean
-from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -47,6 +47,8 @@ logger = logging.getLogger("djqueue.engine")
 _OLDEST_SERVER = 15_00_00
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
 _SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
+_RELEASE_MILLISECONDS = 10
+_TAKEN_SECONDS = 1.0
 _id = operator.itemgetter(0)
 _claimed = partial(tuple.__new__, ClaimedJob)
 """What ClaimedJob._make does, but in C: there is one per job."""
@@ -56,11 +58,23 @@ class PostgresWorkerEngine(Session):
     """The verbs of workers and maintenance on one connection of their own."""
 
     def __init__(
-        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+        self,
+        alias: str,
+        *,
+        listen: bool = True,
+        statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
+        lock_timeout_seconds: float = 0,
     ) -> None:
-        super().__init__(alias, listen=listen, statement_timeout_seconds=statement_timeout_seconds)
+        super().__init__(
+            alias,
+            listen=listen,
+            statement_timeout_seconds=statement_timeout_seconds,
+            lock_timeout_seconds=lock_timeout_seconds,
+        )
         self._places: dict[str, Place] = {}
         self._unstageable: list[int] = []
+        self._taken_keys: dict[str, float] = {}
+        """Unique keys that a transaction has taken which is still open, and until when to leave their follow-ups alone."""
         self._staged_until: str | None = None
         self._stage_all_at = 0.0
         """Until then, by the monotonic clock, staging begins where it last ended."""
@@ -96,6 +110,10 @@ class PostgresWorkerEngine(Session):
         if place.note_scan(jobs, limit, time.monotonic() - began):
             self._look_how_far(queue, place)
         return jobs
+
+    def ready(self, queues: Collection[str]) -> set[str]:
+        """Return those of these queues that have something to fetch."""
+        return {queue for (queue,) in self._run("ready", {"queues": list(queues)})}
 
     @property
     def skipping(self) -> Collection[str]:
@@ -154,7 +172,11 @@ class PostgresWorkerEngine(Session):
         ended = [row for row in answers[0] if row[1] is not None] if finals else []
         # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
-            rows = self._run("ack_cancelled", {**ack_columns(rest), "now": now})
+            try:
+                rows = self._run("ack_cancelled", {**ack_columns(rest), "now": now})
+            except EngineUnavailable as error:
+                error.accepted, error.is_undone = frozenset(accepted), False
+                raise
             accepted.update(row[0] for row in rows)
             ended.extend(row for row in rows if row[1] is not None)
         if ended:
@@ -167,7 +189,11 @@ class PostgresWorkerEngine(Session):
         taken = [ack for ack in acks if ack.taken is not None]
         # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
-        self._run_all(taken_statements(taken, now))
+        try:
+            self._run_all(taken_statements(taken, now))
+        except EngineUnavailable as error:
+            error.accepted = frozenset(accepted)
+            raise
         # They are stored: an error here would make it look as if they were not. The poll finds the jobs.
         with suppress(EngineUnavailable):
             self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
@@ -201,8 +227,10 @@ class PostgresWorkerEngine(Session):
                 self._stage_all_at = began + max(1.0, 20 * seconds) if is_slow else 0.0
             if staged.count < limit:
                 self._staged_until = at
-        if keys := [key for (key,) in self._run("follow_ups", {"limit": limit})]:
-            staged = replace(staged, queues=sorted({*staged.queues, *self._release(keys, now)}))
+        self._taken_keys = {key: until for key, until in self._taken_keys.items() if until > began}
+        keys = [key for (key,) in self._run("follow_ups", {"limit": limit}) if key not in self._taken_keys]
+        if keys:
+            staged = replace(staged, queues=sorted({*staged.queues, *self._release_in_parts(keys, now)}))
         self.wake(staged.queues)
         return staged
 
@@ -279,7 +307,7 @@ class PostgresWorkerEngine(Session):
         now: datetime | None = None,
     ) -> Rescued:
         """Take jobs back from dead workers, and wake living ones for them."""
-        [(requeued, discarded, queues, cancelled)] = self._run(
+        [(requeued, discarded, queues, cancelled, left)] = self._run(
             "rescue",
             {
                 "workers": list(workers),
@@ -294,7 +322,7 @@ class PostgresWorkerEngine(Session):
             },
         )
         self.wake({*queues, *map(put_back, queues)})
-        return Rescued(requeued, discarded, queues, cancelled)
+        return Rescued(requeued, discarded, queues, cancelled, left)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""
@@ -369,12 +397,27 @@ class PostgresWorkerEngine(Session):
     def _release(self, keys: Sequence[str], now: datetime | None) -> set[str]:
         """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
         try:
-            rows = self._run("release", {"keys": keys, "now": now})
+            return self._released(keys, now)
+        except (EngineRefused, EngineBusy):
+            # Another transaction takes or has taken one of the keys. The stager finds out which.
+            return {STAGE}
+
+    def _release_in_parts(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        try:
+            return self._released(keys, now)
         except EngineRefused:
-            # Somebody has just taken one of the keys. His is the next job then, and only that follow-up goes on waiting.
             if len(keys) == 1:
+                return set()  # the job that has just taken the key runs first
+        except EngineBusy:
+            if len(keys) == 1:
+                # Asked for in every look, an open transaction would cost each of them the wait.
+                self._taken_keys[keys[0]] = time.monotonic() + _TAKEN_SECONDS
                 return set()
-            return set().union(*(self._release([key], now) for key in keys))
+        middle = len(keys) // 2
+        return self._release_in_parts(keys[:middle], now) | self._release_in_parts(keys[middle:], now)
+
+    def _released(self, keys: Sequence[str], now: datetime | None) -> set[str]:
+        rows = self._run("release", {"keys": keys, "milliseconds": _RELEASE_MILLISECONDS, "now": now})
         return {queue if state == "available" else STAGE for _, queue, state in rows}
 
 

@@ -229,6 +229,10 @@ class RedisEngine(Steering, Walks):
         """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
         return RedisWorkerEngine(self._open("djqueue:worker"))
 
+    def open_maintenance(self) -> RedisWorkerEngine:
+        """As ``open_worker``: a script has all its keys to itself, so there is no lock to wait for."""
+        return self.open_worker()
+
     def close(self) -> None:
         """Close the connection of this thread. Idempotent."""
         self.client.close()

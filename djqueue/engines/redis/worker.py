@@ -17,7 +17,7 @@ from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.taken import taken_bytes, taken_columns
-from djqueue.exceptions import EngineDenied, EngineRefused
+from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -88,6 +88,15 @@ class RedisWorkerEngine(Pruning):
         self._client.run("park", clock(now), *bad)
         return claimed
 
+    def ready(self, queues: Collection[str]) -> set[str]:
+        """Return those of these queues that have something to fetch."""
+        names = list(queues)
+        found: set[str] = set()
+        for first in range(0, len(names), LIMIT):
+            part = names[first : first + LIMIT]
+            found.update(part[place - 1] for place in self._client.run("ready", *part))
+        return found
+
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
         at, found = self._pop("take", queue, min(limit, LIMIT), worker, now)
@@ -116,19 +125,23 @@ class RedisWorkerEngine(Pruning):
         for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
         for_plain = [(part, pack(_plain_columns(part))) for _, part in parts(plain, _outcome_bytes)]
         for_rest = [(part, pack(_columns(part))) for _, part in parts(rest, _outcome_bytes)]
-        accepted = {ack.id for ack in taken}
-        for part, packed in for_plain:
-            refused, others = self._client.run("ack_plain", clock(now), packed)
-            accepted.update(_accepted(part, {*refused, *others}))
-            if others:
-                more = [part[place - 1] for place in others]
-                for_rest.append((more, pack(_columns(more))))
-        for part, packed in for_rest:
-            accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
-        # All or none, and after the others: whoever asks may not put a job back twice, and has to know of a failure what it means.
-        if for_record:
-            self._client.run_all("record", [(clock(now), packed) for packed in for_record])
-        return accepted
+        accepted: set[int] = set()
+        try:
+            for part, packed in for_plain:
+                refused, others = self._client.run("ack_plain", clock(now), packed)
+                accepted.update(_accepted(part, {*refused, *others}))
+                if others:
+                    more = [part[place - 1] for place in others]
+                    for_rest.append((more, pack(_columns(more))))
+            for part, packed in for_rest:
+                accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
+            # All or none, and after the others: whoever asks may not put a job back twice, and has to know what a failure means.
+            if for_record:
+                self._client.run_all("record", [(clock(now), packed) for packed in for_record])
+        except EngineUnavailable as error:
+            error.accepted = frozenset(accepted)
+            raise
+        return accepted.union(ack.id for ack in taken)
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""

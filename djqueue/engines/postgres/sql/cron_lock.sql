@@ -2,8 +2,10 @@
 -- Params: id bigint, revision bigint, expected and last timestamptz (its next_at and last_nominal_at, as they
 -- were read), nominal timestamptz.
 -- Returns: overlapping (the jobs of it that are still live), is_done (whether this time was acted upon before); no row: stale.
--- FOR UPDATE is the gate: of two schedulers the second waits here, sees that next_at has moved, and gets no row. The unique
--- constraint of the ticks stands behind it, and last_nominal_at behind ticks that were pruned.
+-- The row lock is the gate: of two schedulers the second passes over the row, or sees that next_at has moved. The unique constraint of
+-- the ticks stands behind it, and last_nominal_at behind ticks that were pruned.
+-- SKIP LOCKED: an application may hold the row for as long as its transaction lasts, and only this entry may be late for it. NO KEY: a
+-- tick that is written by hand (cron_note.sql) holds the row by its foreign key, and is no reason to be late.
 -- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
 SELECT
     ARRAY(
@@ -28,4 +30,4 @@ WHERE
     AND entry.last_nominal_at IS NOT DISTINCT FROM %(last)s::timestamptz
     AND (entry.last_nominal_at IS NULL OR entry.last_nominal_at < %(nominal)s::timestamptz)
     AND entry.paused_at IS NULL AND entry.disabled_at IS NULL AND entry.finished_at IS NULL
-FOR UPDATE OF entry
+FOR NO KEY UPDATE OF entry SKIP LOCKED

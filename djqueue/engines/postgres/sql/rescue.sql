@@ -2,17 +2,27 @@
 -- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, all of it);
 -- kept_id and kept_claim bigint[] of the same length: claims to leave alone;
 -- reason text, limit int, now timestamptz (null: the database's clock).
--- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled.
+-- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled, left (those that are still there: another transaction
+-- holds them, or there are more than limit).
 -- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job
 -- that kills its worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is
 -- not lowered, so a late ack of the dead worker is stale.
 -- A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
--- SKIP LOCKED: a row that is being acked at this moment is not lost; the next run looks again.
+-- The rows are found once and locked at their places: the live table has no index on attempted_by, and left needs both numbers.
+-- In no order: nobody is waited for, and an order would make the planner walk along an index.
+-- SKIP LOCKED: a row that is being acked at this moment, or that an application holds, is not lost; left tells of it.
 -- Everything about a lost job is worked out in one CTE: joining two of them, of which the planner expects one row each,
 -- compares each row with each. The rows are found again by their ctid, as in fetch.sql, and the LIMIT that the planner cannot know
 -- keeps it from reading the whole table for that.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+),
+held AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM djqueue_job
+    WHERE
+        attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+        AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
 ),
 locked AS MATERIALIZED (
     SELECT
@@ -21,9 +31,8 @@ locked AS MATERIALIZED (
         OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
     FROM djqueue_job
     WHERE
-        attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+        ctid = ANY(ARRAY(SELECT place FROM held)) AND attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
         AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
-    ORDER BY id
     LIMIT (SELECT %(limit)s::bigint)
     FOR UPDATE SKIP LOCKED
 ),
@@ -75,4 +84,5 @@ SELECT
     (SELECT count(*) FROM requeued) AS requeued,
     (SELECT count(*) FROM ended WHERE state = 'discarded') AS discarded,
     (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM requeued) AS queues,
-    (SELECT count(*) FROM ended WHERE state = 'cancelled') AS cancelled
+    (SELECT count(*) FROM ended WHERE state = 'cancelled') AS cancelled,
+    (SELECT count(*) FROM held) - (SELECT count(*) FROM locked) AS left

@@ -1,8 +1,10 @@
 -- Give waiting jobs what a duplicate of theirs brought: the newest values, a new time, or both.
 -- Params: as those of insert.sql, one job per key; replace bool, reschedule bool; suffix text ('', or ':next' for follow-ups).
--- Returns: unique_key, id, state, inserted_at of the jobs that were revised, queue, and whether the job became available.
+-- Returns: unique_key, id, state, inserted_at of the jobs that were revised, queue, whether the job is available and whether it was before.
 -- A job that executes is not touched, nor locked: its worker must be able to record the outcome before the caller commits. Waits
 -- for another caller who revises the same job, so that the last one wins. Locked in the order of the keys.
+-- A follow-up takes the newest time with the newest values. A job that is replaced keeps its time, but for one: values that may not run
+-- before a later time do not.
 -- A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until it is due.
 -- There is always room for one more attempt. What the engine noted in meta stays there.
 WITH input AS MATERIALIZED (
@@ -22,7 +24,10 @@ WITH input AS MATERIALIZED (
     ) AS i (queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, max_age, meta, unique_key)
 ),
 locked AS MATERIALIZED (
-    SELECT job.id AS job_id, job.ready_at IS NOT NULL AS was_ready, input.*
+    SELECT
+        job.id AS job_id, job.ready_at IS NOT NULL AS was_ready, input.*,
+        %(reschedule)s::bool OR job.state = 'suspended'
+        OR (%(replace)s::bool AND COALESCE(input.due_at > GREATEST(input.at, job.scheduled_at), false)) AS is_moved
     FROM input
     JOIN djqueue_job AS job ON job.unique_key = input.unique_key || %(suffix)s::text
     WHERE job.state <> 'executing'
@@ -37,15 +42,15 @@ SET
     max_attempts = CASE WHEN %(replace)s::bool THEN GREATEST(fresh.max_attempts, job.attempt + 1) ELSE job.max_attempts END,
     expires_at = CASE WHEN %(replace)s::bool THEN fresh.ends_at ELSE job.expires_at END,
     meta = CASE WHEN %(replace)s::bool THEN job.meta || fresh.meta ELSE job.meta END,
-    scheduled_at = CASE WHEN %(reschedule)s::bool THEN fresh.due_at ELSE job.scheduled_at END,
+    scheduled_at = CASE WHEN fresh.is_moved THEN fresh.due_at ELSE job.scheduled_at END,
     ready_at = CASE
         WHEN job.state = 'suspended' THEN NULL
-        WHEN NOT %(reschedule)s::bool THEN job.ready_at
+        WHEN NOT fresh.is_moved THEN job.ready_at
         WHEN fresh.due_at > fresh.at THEN NULL
         ELSE COALESCE(job.ready_at, fresh.at)
     END,
     state = CASE
-        WHEN job.state = 'suspended' OR NOT %(reschedule)s::bool THEN job.state
+        WHEN job.state = 'suspended' OR NOT fresh.is_moved THEN job.state
         WHEN fresh.due_at > fresh.at THEN CASE WHEN job.state = 'retryable' THEN 'retryable' ELSE 'scheduled' END
         ELSE 'available'
     END
@@ -53,4 +58,4 @@ FROM locked AS fresh
 WHERE job.id = fresh.job_id
 RETURNING
     fresh.unique_key, job.id, job.state, job.inserted_at, job.queue,
-    job.ready_at IS NOT NULL AND NOT fresh.was_ready AS is_newly_ready
+    job.ready_at IS NOT NULL AS is_ready, fresh.was_ready

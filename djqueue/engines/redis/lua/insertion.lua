@@ -121,14 +121,18 @@ local function merged(before, after)
 end
 
 local function revise(job, new, rule, at)
-    -- Give a job that waits what a duplicate of it brought: the newest values, a new time, or both. A follow-up is there for the
-    -- newest values. A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until
+    -- Give a job that waits what a duplicate of it brought: the newest values, a new time, or both. A follow-up takes the newest time
+    -- with the newest values. A job that is replaced keeps its time, but for one: values that may not run before a later time do not. A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until
     -- it is due. There is always room for one more attempt. What was noted in meta stays there.
-    local replaces, reschedules = rule[3] or job.state == SUSPENDED, rule[4]
+    local replaces, reschedules = rule[3] or job.state == SUSPENDED, rule[4] or job.state == SUSPENDED
     local payload = call('GET', P .. 'job:' .. job.id)
     local rest, flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, key, task, meta
         = cmsgpack.unpack_limit(payload, 10, 1)
     local arguments, run, is_newly_ready = payload:sub(rest + 1), run_of(job), false
+    local due_at = due_at_of(new, at)
+    if replaces and due_at and due_at > math.max(at, run[SCHEDULED_AT] or scheduled_at or 0) then
+        reschedules = true
+    end
     local function forget_change(place)
         if run[place] then
             run[place] = false
@@ -146,7 +150,7 @@ local function revise(job, new, rule, at)
         forget_change(EXPIRES_AT)
     end
     if reschedules then
-        scheduled_at = due_at_of(new, at)
+        scheduled_at = due_at
         forget_change(SCHEDULED_AT)
     end
     if reschedules and job.state ~= SUSPENDED then
