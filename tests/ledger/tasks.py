@@ -17,6 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from djqueue import Cancel, Discard, Retry, Snooze, compat, task
+from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
 
 # A store outside of the database refuses the tasks that ask for it, where they are written.
