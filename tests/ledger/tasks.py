@@ -17,6 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from djqueue import Cancel, Discard, Retry, Snooze, compat, task
+from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
 
 # A store outside of the database refuses the tasks that ask for it, where they are written.
@@ -170,6 +171,13 @@ LEFT: list[Any] = []
 def leave_orphans(count: int) -> list[int]:
     """Start processes whose parent ends before they do."""
     return [int(subprocess.check_output(["sh", "-c", "sleep 1 >/dev/null & echo $!"])) for _ in range(count)]
+
+
+@task(max_attempts=1)
+def cache_location() -> str:
+    from django.conf import settings
+
+    return str(settings.CACHES["default"]["LOCATION"])
 
 
 @task(max_attempts=1)
@@ -381,6 +389,13 @@ def surroundings() -> dict[str, str]:
     from django.utils import timezone, translation
 
     return {"language": str(translation.get_language()), "time_zone": timezone.get_current_timezone_name()}
+
+
+@task
+def local_offset() -> str:
+    from django.utils import timezone
+
+    return timezone.localtime().strftime("%z")
 
 
 @task(transactional=CAN_COMMIT_TOGETHER, max_attempts=2, backoff=0)

@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
 from djqueue.engines.postgres.place import Place
@@ -25,7 +23,7 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.engines.steered import clean
-from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -285,7 +283,7 @@ class PostgresWorkerEngine(Session):
             return 0
         try:
             [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
-        except psycopg.ProgrammingError as error:
+        except EngineDenied as error:
             # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
             logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
             return 0
