@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from djqueue.maintenance.scheduler import Scheduler
@@ -19,8 +20,8 @@ from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
 
 class Command(BaseCommand):
     help = (
-        "Enqueue the jobs of the crontab until stopped. Any number of them may run, beside workers with cron too: each time"
-        " runs once."
+        "Enqueue the jobs of the crontab until stopped. You can run several, also beside workers that do the same: each"
+        " scheduled time is enqueued once."
     )
     requires_system_checks = ["djqueue"]
 
@@ -29,6 +30,8 @@ class Command(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
+        if threading.current_thread() is not threading.main_thread():
+            raise CommandError("runcron has to run in the main thread of its process, where signals are handled.")
         with leaving_at_once():
             return super().execute(*args, **options)
 
@@ -36,7 +39,7 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
-            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
+            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
         scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []
