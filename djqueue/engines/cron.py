@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.records import NewJob
 
 
@@ -65,6 +65,14 @@ class CronEngine(AbstractContextManager["CronEngine"], Protocol):
 
     def remove(self, entry: CronEntry) -> bool:
         """Remove an entry with its history; False when it is gone already."""
+
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations, this one too.
+
+        Those that were not renewed for ``kept`` are forgotten.
+        """
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.encoding import storable
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
@@ -173,6 +173,23 @@ class PostgresCron:
 
         removed: bool = self._transact(work)
         return removed
+
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
+        params = {
+            "id": declaration.id,
+            "name": storable(declaration.name, 255),
+            "entries": _json(dict(declaration.entries)),
+            "kept": kept,
+            "now": now,
+        }
+        self._run("cron_forget", params)
+        return [
+            SeenDeclaration(id, name, json.loads(entries), started_at, timedelta(seconds=silent))
+            for id, name, entries, started_at, silent in self._run("cron_declare", params)
+        ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""

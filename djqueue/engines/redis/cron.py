@@ -12,8 +12,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.cron.schedule import REBOOT
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
@@ -136,6 +137,30 @@ class RedisCron:
     def remove(self, entry: CronEntry) -> bool:
         """Remove an entry with its history; False when it is gone already."""
         return bool(self._client.run("cron_remove", entry.id))
+
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
+        at, *flat = self._client.run(
+            "cron_declare",
+            clock(now),
+            str(declaration.id),
+            storable(declaration.name, BY_LENGTH),
+            _json(dict(declaration.entries)),
+            kept // MICROSECOND,
+        )
+        values = iter(flat)
+        return [
+            SeenDeclaration(
+                UUID(id.decode()),
+                name.decode(errors="replace"),
+                json.loads(entries),
+                moment(int(started_at)),
+                moment(int(at)) - moment(int(declared_at)),
+            )
+            for id, name, entries, started_at, declared_at in zip(*[values] * 5, strict=True)
+        ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""

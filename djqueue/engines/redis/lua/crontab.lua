@@ -4,6 +4,7 @@
 --   cron:due             active entries by their next time; 0: not planned yet. Never those of @reboot, which have none
 --   cron:ticks:<entry>   what became of its times, by the tick's id: msgpack of nominal, at, outcome, reason, job, missed_from, by
 --   cron:ticks           "entry:tick" of all entries, by when it was written: the way in for pruning
+--   schedulers           id → msgpack of name, the entries that its code has, when it declared them first and last
 local RECENT = 100
 
 local function entry_key(id)
