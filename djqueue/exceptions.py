@@ -5,7 +5,7 @@
     DjqueueError
     ├── InvalidOptions          settings that cannot work (also a system check)
     ├── InvalidJob              enqueue refuses this job; nothing was stored
-    │   ├── InvalidArguments    the arguments cannot be stored as JSON
+    │   ├── InvalidArguments    the task does not take the arguments, or they cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
     ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
@@ -48,7 +48,8 @@ class InvalidJob(DjqueueError, ValueError):
 
 
 class InvalidArguments(InvalidJob, TypeError):
-    """The arguments cannot be stored as JSON. Pass plain values, for example a primary key rather than a model."""
+    """The task cannot be called with these arguments, or they cannot be stored as JSON. Pass plain values, for example a primary
+    key rather than a model."""
 
 
 class JobTooLarge(InvalidJob):

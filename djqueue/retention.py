@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from djqueue.durations import parse_duration
 from djqueue.records import PruneRule
 from djqueue.states import FINAL_STATES, JobState
 
-LONGEST = timedelta(days=36_500)
 MOST_JOBS = 1_000_000_000
-
-_UNITS = {
-    "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
-    "d": 86_400, "day": 86_400, "w": 604_800, "week": 604_800, "year": 31_557_600,
-}  # fmt: skip
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?:\s+|$)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +29,6 @@ DEFAULT_RETENTION: Retention = {
     JobState.DISCARDED: Keep(timedelta(days=30)),
     JobState.CANCELLED: Keep(timedelta(days=7)),
 }
-
-
-def parse_duration(value: object) -> timedelta:
-    """Read a timedelta, seconds, or words like "1 day 12 hours"; raise ``ValueError`` with a sentence."""
-    seconds: float | None = None
-    if isinstance(value, timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    elif isinstance(value, str):
-        seconds = _seconds(value.strip().lower())
-    # The comparison is False for NaN too.
-    if seconds is None or not 0 <= seconds <= LONGEST.total_seconds():
-        raise ValueError(
-            f'{value!r} is no duration from 0 to 100 years: a timedelta, seconds, or words like "30 days" or "1 day 12 hours".'
-        )
-    return timedelta(seconds=seconds)
 
 
 def parse_retention(where: str, value: object) -> tuple[dict[JobState, Keep], list[str]]:
@@ -98,15 +74,3 @@ def _keep(value: Any) -> Keep:
         raise ValueError(f"'count' is a number of jobs from 0 to {MOST_JOBS}, not {count!r}.")
     age = value.get("age")
     return Keep(None if age is None else parse_duration(age), count)
-
-
-def _seconds(text: str) -> float | None:
-    seconds = 0.0
-    rest = re.sub(r",|\band\b", " ", text).strip()
-    while rest:
-        match = _PART.match(rest)
-        if match is None or match[2] not in _UNITS:
-            return None
-        seconds += float(match[1]) * _UNITS[match[2]]
-        rest = rest[match.end() :]
-    return seconds if text else None

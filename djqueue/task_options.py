@@ -7,13 +7,14 @@ returns a sentence about what is wrong, or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, overload
 
-from djqueue import conf
+from djqueue import compat, conf
 from djqueue.cron.entry import Cron
+from djqueue.durations import LONGEST, parse_duration
 
-MAX_DELAY = timedelta(days=36_525)
+MAX_DELAY = LONGEST
 MAX_ATTEMPTS = 1_000_000
 
 Check = Callable[[object], str]
@@ -33,22 +34,26 @@ def max_attempts_problem(value: object) -> str:
     return f"max_attempts takes a whole number from 1 to {MAX_ATTEMPTS}, not {value!r}."
 
 
-def delay_problem(value: object) -> str:
-    if value is None or (isinstance(value, timedelta) and value <= MAX_DELAY):
+def run_in_problem(value: object) -> str:
+    # What is over already is due at once, on every backend. Beyond a hundred years in either direction nothing is meant.
+    if value is None or (isinstance(value, timedelta) and abs(value) <= MAX_DELAY):
         return ""
-    return f"run_after takes a time, or a timedelta of at most a hundred years, not {value!r}."
+    return (
+        "run_after takes a time, a timedelta of at most a hundred years, seconds, or a text like '2 days',"
+        f" not {value!r:.120}."
+    )
 
 
 def duration_problem(name: str) -> Check:
     def problem_of(value: object) -> str:
-        seconds = value.total_seconds() if isinstance(value, timedelta) else value
-        if value is None or (
-            isinstance(seconds, int | float)
-            and not isinstance(seconds, bool)
-            and 0 < seconds <= MAX_DELAY.total_seconds()
-        ):
-            return ""
-        return f"{name} takes seconds or a timedelta, more than none, not {value!r}."
+        try:
+            if value is None or as_timedelta(value) > timedelta():
+                return ""
+        except ValueError:
+            pass
+        return (
+            f"{name} takes seconds, a timedelta or a text like '90s' or '2 days', more than none, not {value!r:.120}."
+        )
 
     return problem_of
 
@@ -96,8 +101,22 @@ def timezone_problem(value: object) -> str:
 # What they become
 
 
-def as_timedelta(value: timedelta | float | None) -> timedelta | None:
-    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
+@overload
+def as_timedelta(value: None) -> None: ...
+@overload
+def as_timedelta(value: object) -> timedelta: ...
+def as_timedelta(value: object) -> timedelta | None:
+    return None if value is None else parse_duration(value)
+
+
+def as_start(value: object) -> datetime | timedelta:
+    """Read what ``run_after`` takes: a time, or how long from now."""
+    if isinstance(value, datetime | timedelta):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise compat.InvalidTask(run_in_problem(value)) from None
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
 
 from asgiref.sync import sync_to_async
@@ -33,6 +33,7 @@ from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
 from djqueue.encoding import encode_arguments
 from djqueue.exceptions import InvalidJob
 from djqueue.results import BulkResult, TaskResult, UnknownTaskResult
+from djqueue.signatures import misfit
 from djqueue.unique import Unique
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ class Task(_Task):
     timeout: timedelta | None = field(
         default=None, metadata=rules.option(rules.duration_problem("timeout"), convert=rules.as_timedelta)
     )
-    """How long one attempt may take, in seconds or as a timedelta; then it is asked to stop, and in the end stopped."""
+    """How long one attempt may take, as a duration; then it is asked to stop, and in the end stopped."""
     max_age: timedelta | None = field(
         default=None, metadata=rules.option(rules.duration_problem("max_age"), per_job=True, convert=rules.as_timedelta)
     )
-    """A job that has not begun so long after its insert is cancelled instead, in seconds or as a timedelta."""
+    """A job that has not begun so long after its insert is cancelled instead: a duration."""
     transactional: bool = field(default=False, metadata=rules.option(rules.bool_problem("transactional")))
     """The function's writes to the queue's database and the job's completion commit together, or not at all."""
     durability: str | None = field(default=None, metadata=rules.option(rules.durability_problem, per_job=True))
@@ -93,7 +94,7 @@ class Task(_Task):
         default=None, metadata=rules.option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
     )
     """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
-    delay: timedelta | None = field(default=None, metadata=rules.option(rules.delay_problem))
+    run_in: timedelta | None = field(default=None, metadata=rules.option(rules.run_in_problem))
     """``run_after`` as a timedelta: counted from the insert by the store's clock."""
     cron: str | Cron | Sequence[str | Cron] | None = field(
         default=None, metadata=rules.option(rules.cron_problem, convert=rules.as_crons)
@@ -112,16 +113,16 @@ class Task(_Task):
             elif isinstance(value, list | set):
                 # A frozen dataclass with a list in it cannot be hashed.
                 object.__setattr__(self, each.name, rules.frozen(value))
-        if self.delay is not None and not getattr(self.get_backend(), "supports_delay", False):
-            object.__setattr__(self, "run_after", timezone.now() + self.delay)
-            object.__setattr__(self, "delay", None)
+        if self.run_in is not None and not getattr(self.get_backend(), "supports_delay", False):
+            object.__setattr__(self, "run_after", timezone.now() + self.run_in)
+            object.__setattr__(self, "run_in", None)
         super().__post_init__()
         if self.transactional and self.is_async:
             raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
         if self.unique is not None:
             if problem := self.unique.problem_with(self.func, self.takes_context):
                 raise compat.InvalidTask(problem)
-            if self.unique.debounce is not None and (self.run_after is not None or self.delay is not None):
+            if self.unique.debounce is not None and (self.run_after is not None or self.run_in is not None):
                 raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
         if self.cron:
             self._check_cron()
@@ -157,12 +158,10 @@ class Task(_Task):
         try:
             definition.as_json()
             encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
-            context = (None,) if self.takes_context else ()
-            signature(self.func).bind(*context, *definition.args, **definition.kwargs)
         except InvalidJob as error:
             return str(error)
-        except (TypeError, ValueError) as error:
-            return f"{self.module_path} cannot be called with these arguments: {error}."
+        if problem := misfit(self, definition.args, definition.kwargs):
+            return problem
         try:
             # The queue must be one of the backend's, and the priority a valid one.
             self.with_overrides(definition)
@@ -195,11 +194,11 @@ class Task(_Task):
         *,
         priority: int | None = None,
         queue_name: str | None = None,
-        run_after: datetime | timedelta | None = None,
+        run_after: datetime | timedelta | float | str | None = None,
         backend: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return a copy with other settings for its jobs; ``run_after`` is a time or a timedelta.
+        """Return a copy with other settings for its jobs; ``run_after`` is a time, or a duration: seconds, "2 days", a timedelta.
 
         Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
         belongs to the task, as the worker knows it when it runs the job.
@@ -215,11 +214,19 @@ class Task(_Task):
         if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
             # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
             changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
-        if isinstance(run_after, timedelta):
-            changes.update(delay=run_after, run_after=None)
-        elif run_after is not None:
-            changes.update(delay=None, run_after=run_after)
+        if run_after is not None:
+            start = rules.as_start(run_after)
+            is_time = isinstance(start, datetime)
+            changes.update(run_in=None if is_time else start, run_after=start if is_time else None)
         return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there.
+        if name in _ELSEWHERE:
+            raise AttributeError(
+                f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
         """Store a job in the caller's transaction, if there is one, and return its result."""
@@ -293,8 +300,21 @@ class Task(_Task):
         return _rebuild, (type(self), self.func.__module__, self.func.__qualname__, values)
 
 
+_ELSEWHERE = (
+    "delay",
+    "apply_async",
+    "apply",
+    "send",
+    "send_with_options",
+    "schedule",
+    "defer",
+    "defer_async",
+    "s",
+    "si",
+)
+"""What enqueues a job in other systems."""
 _OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
-_STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "delay")
+_STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "run_in")
 _PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])
 
 
@@ -311,8 +331,8 @@ def task(
     backoff: Backoff = ...,
     retry_on: type[BaseException] | Sequence[type[BaseException]] = ...,
     discard_on: type[BaseException] | Sequence[type[BaseException]] = ...,
-    timeout: float | timedelta | None = ...,
-    max_age: float | timedelta | None = ...,
+    timeout: float | str | timedelta | None = ...,
+    max_age: float | str | timedelta | None = ...,
     transactional: bool = ...,
     durability: str | None = ...,
     compress: bool = ...,
@@ -335,7 +355,7 @@ def task(
     The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always
     makes a ``djqueue.Task``, whatever the backend.
     """
-    if "run_after" in options or "delay" in options:
+    if "run_after" in options or "run_in" in options:
         raise TypeError(
             "run_after cannot be defined statically with the @task decorator. "
             "Use .using(run_after=...) to set it dynamically."

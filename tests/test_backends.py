@@ -374,14 +374,14 @@ class TestAsync:
 class TestClaimedResult:
     @committed
     def test_a_claim_gives_a_running_result_and_a_context(self) -> None:
-        enqueued = tasks.tell_attempt.using(max_attempts=4).enqueue(1, key=2)
+        enqueued = tasks.tell_attempt.using(max_attempts=4).enqueue(1, 2)
         ack(fetch(), JobState.AVAILABLE, error=an_error("first", 1))
 
         result = from_claim(fetch(), tasks.tell_attempt, "default", WORKER)
         context = TaskContext(task_result=result)
 
         assert (result.id, result.status, result.attempts) == (enqueued.id, Status.RUNNING, 2)
-        assert (result.args, result.kwargs) == ([1], {"key": 2})
+        assert (result.args, result.kwargs) == ([1, 2], {})
         assert result.worker_ids == [str(WORKER), str(WORKER)]
         assert (context.attempt, context.job.max_attempts, context.job.is_last_attempt) == (2, 4, False)
         assert isinstance(context, compat.TaskContext)

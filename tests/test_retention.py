@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from djqueue import conf
+from djqueue.durations import parse_duration
 from djqueue.exceptions import InvalidOptions
 from djqueue.records import PruneRule
-from djqueue.retention import Keep, parse_duration
+from djqueue.retention import Keep
 from djqueue.states import JobState
 
 
@@ -26,6 +27,13 @@ from djqueue.states import JobState
         ("1.5h", 5400),
         ("2 weeks", 1_209_600),
         ("1 year", 31_557_600),
+        ("PT90M", 5400),
+        ("P1DT12H", 129_600),
+        ("P2W", 1_209_600),
+        ("pt0.5s", 0.5),
+        ("01:30:00", 5400),
+        ("0", 0),
+        ("0 seconds", 0),
     ],
 )
 def test_a_duration_is_read_as_people_write_it(value: object, seconds: float) -> None:
@@ -35,7 +43,8 @@ def test_a_duration_is_read_as_people_write_it(value: object, seconds: float) ->
 @pytest.mark.parametrize(
     "value",
     ["", "day", "1", "1 fortnight", "-1 day", "1 day ago", "1e99 days", "999999999 years", -1, float("nan"),
-     float("inf"), 1e300, True, [], timedelta(days=-1), timedelta.max, "1 day 12"],
+     float("inf"), 1e300, True, [], timedelta(days=-1), timedelta.max, "1 day 12",
+     "2", "2.5", "P", "PT", "P1DT", "PT1D", "1:2", "00:60:00", "٢ days", "\0", "9" * 101 + "s"],
 )  # fmt: skip
 def test_what_is_no_duration_is_refused_with_a_sentence(value: object) -> None:
     with pytest.raises(ValueError, match="is no duration"):

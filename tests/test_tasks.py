@@ -40,7 +40,7 @@ def test_the_keywords_become_the_fields_of_the_task() -> None:
     made = task(priority=3, queue_name="mail", takes_context=True, max_attempts=4, backoff=9)(with_context)
 
     assert (made.priority, made.queue_name, made.takes_context, made.backend) == (3, "mail", True, "default")
-    assert (made.max_attempts, made.backoff, made.run_after, made.delay) == (4, 9, None, None)
+    assert (made.max_attempts, made.backoff, made.run_after, made.run_in) == (4, 9, None, None)
     assert made.name == "with_context"
     assert made.module_path == "tests.test_tasks.with_context"
 
@@ -79,7 +79,7 @@ def test_an_unknown_keyword_is_refused_with_the_valid_ones() -> None:
         tasks.add.using(colour="red")
 
 
-@pytest.mark.parametrize("keyword", ["run_after", "delay"])
+@pytest.mark.parametrize("keyword", ["run_after", "run_in"])
 def test_run_after_is_refused_by_the_decorator(keyword: str) -> None:
     with pytest.raises(TypeError, match="run_after cannot be defined statically"):
         task(**{keyword: timedelta(1)})
@@ -155,8 +155,8 @@ def test_run_after_takes_the_place_of_a_delay_and_the_other_way_round() -> None:
     delayed = tasks.add.using(run_after=when).using(run_after=timedelta(hours=1))
     timed = delayed.using(run_after=when)
 
-    assert (delayed.run_after, delayed.delay) == (None, timedelta(hours=1))
-    assert (timed.run_after, timed.delay) == (when, None)
+    assert (delayed.run_after, delayed.run_in) == (None, timedelta(hours=1))
+    assert (timed.run_after, timed.run_in) == (when, None)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_timedelta_becomes_a_time_on_other_backends() -> None:
     with override_settings(TASKS=BOTH):
         copied = tasks.add.using(run_after=timedelta(hours=1), backend="dummy")
 
-        assert copied.delay is None
+        assert copied.run_in is None
         assert timedelta(minutes=59) < copied.run_after - datetime.now(UTC) < timedelta(minutes=61)
         with pytest.raises(compat.InvalidTask, match="run_after"):
             tasks.add.using(run_after=timedelta(hours=1), backend="immediate")

@@ -22,6 +22,7 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.signatures import check_arguments, checker
 from djqueue.tasks import Task
 from djqueue.unique import Unique, key_of
 
@@ -157,7 +158,8 @@ class QueueBackend(compat.BaseTaskBackend):
         # A chunk is whole before its statement starts: a generator that asks the same connection must not meet
         # one that is still running.
         position = 0
-        with self.inserting(ours, Chunks(items, batch_size, self.settings.max_args_bytes)) as (inserts, chunks):
+        every = Chunks(items, batch_size, self.settings.max_args_bytes, checker(ours))
+        with self.inserting(ours, every) as (inserts, chunks):
             for chunk in chunks:
                 self._insert_chunk(inserts, ours, chunk, position, ids, duplicate_of)
                 position += len(chunk)
@@ -182,10 +184,11 @@ class QueueBackend(compat.BaseTaskBackend):
         """Check and encode a job as ``enqueue`` does, and store nothing."""
         self.validate_task(task)
         encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
+        check_arguments(task, args, kwargs)
         return self._new_job(task, encoded, carriers.capture())
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
-        key, delay = None, task.delay
+        key, delay = None, task.run_in
         if (rule := task.unique) is not None:
             args = _decode(encoded.args)
             kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)

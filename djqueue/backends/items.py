@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
@@ -26,12 +26,19 @@ _CHUNK_CHARACTERS = 8_000_000
 class Chunks:
     """The items encoded and checked, in chunks of so many or of a few megabytes. None is read before it is asked for."""
 
-    def __init__(self, items: Items, size: int, max_args_bytes: int) -> None:
+    def __init__(
+        self,
+        items: Items,
+        size: int,
+        max_args_bytes: int,
+        check: Callable[[Sequence[Any], Mapping[str, Any]], None] = lambda args, kwargs: None,
+    ) -> None:
         self.is_listed = type(items) in (list, tuple)
         """Whether to read the items does nothing else. A generator may write to the database meanwhile."""
         self._source = enumerate(items)
         self._size = size
         self._max_args_bytes = max_args_bytes
+        self._check = check
         self._is_read = False
         self._first: list[Encoded] = []
 
@@ -57,6 +64,7 @@ class Chunks:
                 try:
                     args, kwargs = item if _is_plain_pair(item) else _pair(item)
                     encoded = encode_arguments(args, kwargs, self._max_args_bytes)
+                    self._check(args, kwargs)
                 except InvalidJob as error:
                     raise type(error)(f"Item {position}: {error}") from None
             chunk.append(encoded)

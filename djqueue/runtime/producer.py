@@ -29,6 +29,8 @@ from djqueue.service import Service
 from djqueue.states import JobState
 
 FETCH_LIMIT = 500
+MISSES = 3
+"""After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
 DOUBT_SECONDS = (10.0, 50.0)
@@ -143,6 +145,8 @@ class Producer(Service):
     def _fetch_round(self) -> list[str]:
         """Fetch for every lane until it is full or its queues are empty; return the queues that are."""
         hungry: list[str] = []
+        empty: Collection[str] = ()
+        misses = 0
         if time.monotonic() >= self._poll_at:
             self._look_everywhere()
         self._watch_skipped()
@@ -155,6 +159,9 @@ class Producer(Service):
                 if limit <= 0:
                     break
                 queue = queues[0]
+                if queue in empty:
+                    hungry.append(queues.pop(0))
+                    continue
                 jobs = self._fetch(queue, limit)
                 if jobs:
                     self._watches[queue].note_found(len(jobs))
@@ -163,7 +170,16 @@ class Producer(Service):
                 # of the store's, after which the next fetch searches everywhere.
                 if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
                     hungry.append(queues.pop(0))
+                    misses += not jobs
+                    if misses == MISSES and not empty:
+                        empty = self._empty_among(hungry)
         return hungry
+
+    def _empty_among(self, known: Sequence[str]) -> Collection[str]:
+        """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
+        others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
+        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(known, self._engine.skipping)
+        return others - self._engine.ready(others) if len(others) > 1 else ()
 
     def _look_everywhere(self) -> None:
         self._poll_at = time.monotonic() + self._poll_interval

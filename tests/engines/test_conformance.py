@@ -432,6 +432,26 @@ class TestFetch:
         assert ids(worker.fetch(queue, 1, me)) == [id]
 
 
+class TestReady:
+    def test_t72_names_the_queues_that_have_something_to_fetch(self, engine, worker, me):
+        for queue in ("a", "b", "c", "d", "waits"):
+            insert(engine, queue=queue, delay=SECOND * 60 if queue == "waits" else None)
+        engine.pause("b")
+        assert len(worker.fetch("c", 10, me)) == 1
+
+        assert worker.ready(["a", "b", "c", "e", "waits", "d"]) == {"a", "d"}
+        assert worker.ready(["e"]) == set()
+        assert worker.ready([]) == set()
+
+    def test_t72_finds_a_few_among_thousands(self, engine, worker):
+        queues = [f"tenant-{number}" for number in range(2500)]
+        for number in (0, 999, 1000, 1700, 1701, 2499):
+            insert(engine, queue=queues[number])
+
+        assert worker.ready(queues) == {queues[number] for number in (0, 999, 1000, 1700, 1701, 2499)}
+        assert worker.ready(queues[1700:1702]) == set(queues[1700:1702])
+
+
 class TestTake:
     """Jobs that run at most once: the store forgets them when they are fetched."""
 

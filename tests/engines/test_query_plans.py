@@ -173,6 +173,7 @@ HOT: dict[str, list[str]] = {
     "fetch": [FETCH, TID],
     "fetch_after": [FETCH, FETCH, TID],
     "take": [FETCH, TID],
+    "ready": [FETCH],
     "ack": [PRIMARY],
     "ack_requeue": [PRIMARY],
     "ack_cancelled": [PRIMARY],
@@ -213,6 +214,7 @@ def hot_params(name: str, count: int, worker: UUID) -> dict[str, object]:
         "insert_one_unique": job._asdict(),
         "holders": {"keys": [job.unique_key for job in jobs]},
         "get": {"id": 77},
+        "ready": {"queues": ["default", *(f"tenant-{n}" for n in range(count))]},
     }
     if name.startswith("ack"):
         columns = {"result": texts(ack.result for ack in acks), "delay": array([1.0] * count), "note": "{}"}

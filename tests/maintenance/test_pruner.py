@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -140,10 +142,40 @@ class TestCommand:
         fill(3, JobState.DISCARDED)
         fill(4, queue="mail")
 
-        assert self.prune("--older-than", "1 hour", "--state", "discarded", "--queue", "mail") == (
+        assert self.prune("--older-than", "1 hour", "--state", "discarded", "--queue", "mail", "--yes") == (
             "2 finished jobs were deleted."
         )
-        assert self.prune("--older-than", "3600") == "7 finished jobs were deleted."
+        assert self.prune("--older-than", "PT3600S", "--yes") == "7 finished jobs were deleted."
+
+    @pytest.mark.parametrize("age", ["0", "0 seconds", "1 hour"])
+    def test_t30_an_age_of_the_call_deletes_nothing_unasked(self, engine, fill: Fill, age: str):
+        fill(3)
+
+        with pytest.raises(CommandError, match=r"3 finished jobs to delete\. Add --yes to do it\. Nothing was done\."):
+            self.prune("--older-than", age)
+        assert kept(engine) == 3
+
+        assert self.prune("--older-than", age, "--yes") == "3 finished jobs were deleted."
+
+    @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 3), ("", 3)])
+    def test_t30_at_a_terminal_it_asks(self, engine, fill: Fill, monkeypatch, answer: str, left: int):
+        fill(3)
+        asked: list[str] = []
+        monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+        monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+
+        with nullcontext() if not left else pytest.raises(CommandError, match="Nothing was done"):
+            self.prune("--older-than", "0")
+
+        assert (asked, kept(engine)) == (["Delete 3 finished jobs? [y/N] "], left)
+
+    @pytest.mark.parametrize("age", ["2", "2.5", "3600", "-1", "1e9", "2 fortnights", "\0"])
+    def test_t30_a_number_without_a_unit_is_refused(self, engine, fill: Fill, age: str):
+        fill(1)
+
+        with pytest.raises(CommandError, match="is no duration"):
+            self.prune(f"--older-than={age}", "--yes")
+        assert kept(engine) == 1
 
     def test_the_rules_of_the_settings_can_be_narrowed(self, engine, fill: Fill):
         fill(2, JobState.CANCELLED, age=timedelta(days=8))

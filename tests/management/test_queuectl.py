@@ -178,7 +178,7 @@ class TestByFilter:
 
         assert run("cancel", "--queue", "default", "--yes") == "1 executing, and asked to end.\n"
 
-    @pytest.mark.parametrize("text", ["", "10", "-5m", "1w", "999999999d", "h"])
+    @pytest.mark.parametrize("text", ["", "10", "-5m", "1 fortnight", "999999999d", "h", "\0"])
     def test_what_is_no_duration_is_an_error(self, run: Run, text: str) -> None:
         with pytest.raises(CommandError, match="no duration"):
             run("cancel", f"--older-than={text}", "--yes")

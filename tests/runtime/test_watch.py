@@ -27,6 +27,7 @@ from tests.ledger import tasks
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LONG = 10.0
+MANY = [f"tenant-{number:03}" for number in range(500)]
 
 
 class Looks(PostgresWorkerEngine):
@@ -39,6 +40,10 @@ class Looks(PostgresWorkerEngine):
     def fetch(self, queue: str, *args: Any, **options: Any) -> list[ClaimedJob]:
         self.at.append(queue)
         return super().fetch(queue, *args, **options)
+
+    def ready(self, queues: Any) -> set[str]:
+        self.at.append("all the others")
+        return super().ready(queues)
 
 
 class Marks(PostgresListener):
@@ -315,3 +320,49 @@ def test_when_there_is_room_again_it_looks(bench: Callable[..., Bench], monkeypa
     one.producer.run_once()
 
     assert len(one.started) == 2
+
+
+@pytest.mark.parametrize("lanes", [[(MANY, 50)], [([queue], 50) for queue in MANY]], ids=["shared slots", "own slots"])
+def test_t72_a_look_at_hundreds_of_idle_queues_is_a_handful_of_statements(
+    bench: Callable[..., Bench], lanes: list[tuple[list[str], int]]
+) -> None:
+    one = bench(*lanes)
+    one.fall_asleep()
+
+    one.producer._look_everywhere()
+    one.wake()
+
+    assert len(one.looks.at) == producer_module.MISSES + 1
+    assert one.looks.at[-1] == "all the others"
+    assert one.marks.changes == []
+    assert one.marks.timeouts[-1] > 1
+
+
+def test_t72_the_few_of_hundreds_of_queues_that_have_jobs_are_fetched_from(bench: Callable[..., Bench]) -> None:
+    one = bench((MANY, 50))
+    one.fall_asleep()
+    for queue in MANY[100:300:50]:
+        tasks.noop.using(queue_name=queue).enqueue()
+
+    one.producer._look_everywhere()
+    one.producer.run_once()
+
+    assert sorted(execution.job.queue for execution in one.started) == MANY[100:300:50]
+    assert len(one.looks.at) <= producer_module.MISSES + 1 + 4
+
+
+def test_t72_a_job_that_comes_between_the_look_and_the_sleep_is_found(bench: Callable[..., Bench]) -> None:
+    one = bench((MANY, 50))
+    look = one.looks.ready
+
+    def then_enqueue(queues: Any) -> set[str]:
+        found = look(queues)
+        one.looks.ready = look  # type: ignore[method-assign]
+        tasks.noop.using(queue_name=MANY[-1]).enqueue()
+        return found
+
+    one.looks.ready = then_enqueue  # type: ignore[method-assign]
+    one.producer.run_once()
+    one.producer.run_once()
+
+    assert [execution.job.queue for execution in one.started] == [MANY[-1]]

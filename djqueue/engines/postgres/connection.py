@@ -10,7 +10,7 @@ import psycopg
 from django.db import connections
 from psycopg.rows import TupleRow
 
-from djqueue.exceptions import EngineUnavailable
+from djqueue.engines.postgres.denials import unreachable
 
 STATEMENT_TIMEOUT_SECONDS = 30.0
 LOCK_TIMEOUT_SECONDS = 0.1
@@ -70,7 +70,7 @@ def connect(
     The server ends a statement after the timeout, and one that waits for a lock after the other (0: never).
     When it has said nothing a third later, the connection is given up.
 
-    Raise ``EngineUnavailable`` when the database cannot be reached.
+    Raise ``EngineUnavailable`` when the database cannot be reached, ``EngineDenied`` when it does not let us in.
     """
     params = _params(alias)
     params.setdefault("application_name", application_name(role))
@@ -96,7 +96,7 @@ def connect(
         if prepares and is_direct and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
             connection.prepare_threshold = _PREPARE_THRESHOLD
     except psycopg.OperationalError as error:
-        raise EngineUnavailable(f"The database {alias!r} cannot be reached: {str(error).strip()}") from error
+        raise unreachable(alias, error) from error
     return connection
 
 

@@ -111,6 +111,10 @@ class PostgresWorkerEngine(Session):
             self._look_how_far(queue, place)
         return jobs
 
+    def ready(self, queues: Collection[str]) -> set[str]:
+        """Return those of these queues that have something to fetch."""
+        return {queue for (queue,) in self._run("ready", {"queues": list(queues)})}
+
     @property
     def skipping(self) -> Collection[str]:
         """The queues in which fetches take a shortcut."""

@@ -88,6 +88,15 @@ class RedisWorkerEngine(Pruning):
         self._client.run("park", clock(now), *bad)
         return claimed
 
+    def ready(self, queues: Collection[str]) -> set[str]:
+        """Return those of these queues that have something to fetch."""
+        names = list(queues)
+        found: set[str] = set()
+        for first in range(0, len(names), LIMIT):
+            part = names[first : first + LIMIT]
+            found.update(part[place - 1] for place in self._client.run("ready", *part))
+        return found
+
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
         at, found = self._pop("take", queue, min(limit, LIMIT), worker, now)

@@ -14,9 +14,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime, parse_duration
+from django.utils.dateparse import parse_datetime
 
 from djqueue import bulk, compat, lines, registry
+from djqueue.durations import parse_duration
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.management.notices import notice
 from djqueue.rejects import Rejects
@@ -49,7 +50,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--queue", metavar="NAME")
         parser.add_argument("--priority", type=int)
-        parser.add_argument("--run-after", metavar="WHEN", help="An ISO time, or a duration like 01:30:00 or PT90M.")
+        parser.add_argument(
+            "--run-after", metavar="WHEN", help="An ISO time, or a duration like 90s, '2 days', PT90M or 01:30:00."
+        )
         parser.add_argument("--batch-size", type=int, default=5000, metavar="N", help="Jobs per statement.")
         parser.add_argument("--unique", action="store_true", help="Do not store a job that is already waiting.")
         parser.add_argument("--backend", metavar="ALIAS", help="Which entry of TASKS; otherwise the task's own.")
@@ -128,10 +131,13 @@ def _task(options: dict[str, Any]) -> Task:
 
 
 def _when(text: str) -> datetime | timedelta:
-    found = parse_datetime(text) or parse_duration(text)
-    if found is None:
-        raise CommandError(f"--run-after takes an ISO time or a duration like 01:30:00 or PT90M, not {text!r}.")
-    return timezone.make_aware(found) if isinstance(found, datetime) and timezone.is_naive(found) else found
+    try:
+        found = parse_datetime(text)
+        if found is None:
+            return parse_duration(text)
+    except ValueError as error:
+        raise CommandError(f"--run-after takes an ISO time or a duration: {error}") from error
+    return timezone.make_aware(found) if timezone.is_naive(found) else found
 
 
 def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:

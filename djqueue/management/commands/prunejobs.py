@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from djqueue import conf
 from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
+from djqueue.management.durations import duration
 from djqueue.records import PruneRule
-from djqueue.retention import parse_duration
 from djqueue.states import FINAL_STATES, JobState
 
 STEP = 2000
@@ -31,10 +31,11 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="Only say how many would go.")
         parser.add_argument(
             "--older-than",
-            type=_duration,
+            type=duration,
             metavar="AGE",
-            help="Delete what finished longer ago, like '2 days' or a number of seconds, whatever the settings say.",
+            help="Delete what finished longer ago, like 90s, '2 days' or 0, whatever the settings say. Asks first.",
         )
+        parser.add_argument("--yes", action="store_true", help="With --older-than: do not ask.")
         parser.add_argument(
             "--state",
             action="append",
@@ -55,11 +56,22 @@ class Command(BaseCommand):
         else:
             rules = [rule for rule in backend.settings.prune_rules() if rule.state in states]
         try:
+            if options["older_than"] is not None and not options["dry_run"] and not options["yes"]:
+                self._ask(self._prune(backend, rules, options["queue"], True))
             count = self._prune(backend, rules, options["queue"], options["dry_run"])
         except EngineUnavailable as error:
             raise CommandError(str(error)) from error
         what = "would be deleted" if options["dry_run"] else ("was deleted" if count == 1 else "were deleted")
-        self.stdout.write(f"{count:,} finished job{'' if count == 1 else 's'} {what}.")
+        self.stdout.write(f"{_jobs(count)} {what}.")
+
+    def _ask(self, count: int) -> None:
+        """Raise ``CommandError`` unless the user means it."""
+        if not count:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(f"{_jobs(count)} to delete. Add --yes to do it. Nothing was done.")
+        if input(f"Delete {_jobs(count)}? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise CommandError("Nothing was done.")
 
     def _prune(self, backend: Any, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
         count = 0
@@ -76,8 +88,5 @@ class Command(BaseCommand):
                 time.sleep(time.monotonic() - began)
 
 
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def _jobs(count: int) -> str:
+    return f"{count:,} finished job{'' if count == 1 else 's'}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import re
 import sys
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -15,14 +13,13 @@ from django.db import DatabaseError
 from djqueue import api, conf
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
+from djqueue.management.durations import duration
 from djqueue.records import JobFilter, SteerOutcome
 from djqueue.states import JobState
 
 EXIT_SKIPPED = 3
 """Something that was named by its id was not done; the output says why."""
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_LONGEST = timedelta(days=36_525)
 _NEEDS_STATE = ("retry", "delete")
 _TAKES_REASON = ("cancel", "discard")
 _HELP = {
@@ -60,9 +57,9 @@ class Command(BaseCommand):
             one.add_argument("--task", metavar="PATH", help="The path of the task, like shop.tasks.send.")
             one.add_argument(
                 "--older-than",
-                type=_duration,
-                metavar="10m|2h|7d",
-                help="Enqueued, or if finished, finished at least so long ago.",
+                type=duration,
+                metavar="AGE",
+                help="Enqueued, or if finished, finished at least so long ago, like 90s, '2 hours' or 7d.",
             )
             one.add_argument("--dry-run", action="store_true", help="Only say how many jobs there are.")
             one.add_argument("--yes", action="store_true", help="Do not ask.")
@@ -170,10 +167,3 @@ def _id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise CommandError(f"{text!r} is no id of a job: a whole number. Nothing was done.")
     return int(text)
-
-
-def _duration(text: str) -> timedelta:
-    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text.strip())
-    if match and (duration := timedelta(**{_UNITS[match[2]]: int(match[1])})) <= _LONGEST:
-        return duration
-    raise argparse.ArgumentTypeError(f"{text!r} is no duration: a number and s, m, h or d, like 90s, 10m, 2h or 7d.")

@@ -1,0 +1,43 @@
+"""What a PostgreSQL server answers that does not let us in, told apart from a server that is away.
+
+libpq passes on the text of a refused connection and no SQLSTATE, so the words decide. A server that speaks another language is
+taken for one that is away: the worker waits for it and says what the server said.
+"""
+
+from __future__ import annotations
+
+from djqueue.exceptions import EngineDenied, EngineUnavailable
+
+_LOGIN = (
+    "password authentication failed for user",
+    "authentication failed for user",
+    "no password supplied",
+    "no pg_hba.conf entry for",
+    "pg_hba.conf rejects connection",
+    "is not permitted to log in",
+    "SASL authentication failed",  # of a pooler
+    "no such user",
+)
+_DATABASE = ("permission denied for database", "no such database")
+_NOT_THERE = "does not exist"
+_TLS = (
+    "server does not support SSL",
+    "certificate verify failed",
+    "SSL error: ",
+    "connection requires a valid client certificate",
+)
+
+
+def unreachable(alias: str, error: BaseException) -> EngineUnavailable:
+    """Return what to raise when a connection cannot be opened: ``EngineDenied`` if that will not change by itself."""
+    text = str(error).strip()
+    where = f"DATABASES[{alias!r}]"
+    if any(words in text for words in _LOGIN) or ("role " in text and _NOT_THERE in text):
+        return EngineDenied(
+            f"The database server of {where} does not take the user and password that are given there. ({text})"
+        )
+    if any(words in text for words in _DATABASE) or ("database " in text and _NOT_THERE in text):
+        return EngineDenied(f"The database that {where} names is missing, or its user may not connect to it. ({text})")
+    if any(words in text for words in _TLS):
+        return EngineDenied(f"The database server of {where} and its OPTIONS do not agree about TLS. ({text})")
+    return EngineUnavailable(f"The database {alias!r} cannot be reached: {text}")
