@@ -67,6 +67,8 @@ class Scheduler(Service):
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
         self._aside: dict[int, float] = {}
         self._pruned = time.monotonic()
+        self.last_run: float | None = None
+        """When it last acted upon all that was due, as the leader, by the monotonic clock."""
 
     def run_once(self, now: datetime | None = None) -> float:
         """Act upon everything that is due; return the seconds until the next time, one second at most."""
@@ -107,6 +109,7 @@ class Scheduler(Service):
         if not leads:
             return LOOK_SECONDS
         self._prune(now)
+        self.last_run = time.monotonic()
         return pause
 
     def on_stop(self) -> None:

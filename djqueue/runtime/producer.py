@@ -178,7 +178,9 @@ class Producer(Service):
     def _empty_among(self, known: Sequence[str]) -> Collection[str]:
         """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
         others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
-        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(known, self._engine.skipping)
+        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(
+            known, self._engine.skipping
+        )
         return others - self._engine.ready(others) if len(others) > 1 else ()
 
     def _look_everywhere(self) -> None:

@@ -20,6 +20,7 @@ from djqueue.cron import CronDefinition, CronEntry, CronTick
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.exceptions import EngineRefused
 from djqueue.maintenance import scheduler as scheduler_module
+from djqueue.maintenance.health import judge
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.records import Ack, ClaimedJob, Job, JobFilter
 from djqueue.states import LIVE_STATES, JobState
@@ -747,3 +748,22 @@ def test_the_jobs_of_another_store_have_no_entries_here(engine: Engine, open_sch
     elsewhere.on_stop()
 
     assert not [entry for entry in engine.cron.entries() if entry.code is not None]
+
+
+def test_t23_b57_a_loop_that_hangs_shows_in_the_health_of_its_store(engine: Engine, open_scheduler: Open) -> None:
+    """Also of ``runcron``, which has no leader that tells of it."""
+    add(engine, now=None)
+    assert crontab_of(engine) == [False]
+    scheduler = open_scheduler(read_code=True)
+
+    scheduler.run_once(now=datetime.now(UTC) - 10 * MINUTE)  # and nothing since
+    assert crontab_of(engine) == [False]
+
+    scheduler._declarations._declared = float("-inf")
+    scheduler.run_once()
+    assert crontab_of(engine) == [True]
+    assert scheduler.last_run is not None
+
+
+def crontab_of(engine: Engine) -> list[bool]:
+    return [finding.is_ok for finding in judge(engine.health()) if finding.name == "crontab"]
