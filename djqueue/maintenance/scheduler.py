@@ -29,11 +29,11 @@ from djqueue import compat, telemetry
 from djqueue.cron.entry import CronEntry, NewTick
 from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.crontab import new_job
+from djqueue.crontab import new_job, rule_for
 from djqueue.engines.cron import CronEngine
 from djqueue.exceptions import EngineBusy, EngineUnavailable, InvalidJob, UnknownTask
 from djqueue.maintenance.declarations import Declarations
-from djqueue.records import NewJob
+from djqueue.records import LIVE_ONLY, NewJob
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0
@@ -171,10 +171,10 @@ class Scheduler(Service):
 
     def _act(self, entry: CronEntry, taken: Step, now: datetime | None) -> CronEntry | None:
         """Act upon one nominal time; return the entry as it is afterwards, None if it is to be read anew."""
-        job, skip = None, taken.skip
+        job, skip, rule = None, taken.skip, LIVE_ONLY
         if not skip:
             try:
-                job = self._job(entry, taken.nominal_at)
+                job, rule = self._job(entry, taken.nominal_at), rule_for(entry)
             except (UnknownTask, InvalidJob, compat.InvalidTask, TypeError, ValueError) as error:
                 if self._declarations.is_better_known(entry):
                     # Its code is newer, or older, than ours: whoever has it can make the job.
@@ -183,7 +183,7 @@ class Scheduler(Service):
                 skip = _reason(error)
                 telemetry.emit("djqueue.cron.refused", logging.ERROR, entry=entry.name, error=str(error))
         tick = NewTick(entry, taken.nominal_at, taken.next_at, skip, taken.missed_from)
-        ticked = self._engine.tick(tick, job, now=now)
+        ticked = self._engine.tick(tick, job, rule=rule, now=now)
         if ticked.outcome in ("stale", "held"):
             return None
         telemetry.emit(

@@ -19,8 +19,9 @@ from djqueue.cron.schedule import REBOOT
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, clock, columns, micros, moment, unpack
+from djqueue.engines.redis.unique import rule_columns
 from djqueue.engines.steered import BY_LENGTH, REASON_LENGTH
-from djqueue.records import NewJob
+from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
 
 _PAGE = 200
 """Entries of one read."""
@@ -70,7 +71,9 @@ class RedisCron:
         """Store when an entry is due; None: never again."""
         self._client.run("cron_plan", clock(now), entry.id, entry.revision, _text(entry.next_at), _text(next_at))
 
-    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+    def tick(
+        self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> Ticked:
         """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
         entry, definition = tick.entry, tick.entry.definition
         answer = self._client.run(
@@ -89,12 +92,16 @@ class RedisCron:
             storable(f"cron: {entry.name}", BY_LENGTH),
             "Its next time has come.",
             self._job(job),
+            self._client.pack(rule_columns(rule)),
         )
         return _ticked(*answer)
 
-    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+    def run(
+        self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
+    ) -> Ticked:
         """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
-        return _ticked(*self._client.run("cron_run", clock(now), entry.id, _by(by), self._job(job)))
+        how = self._client.pack(rule_columns(rule))
+        return _ticked(*self._client.run("cron_run", clock(now), entry.id, _by(by), self._job(job), how))
 
     def add(
         self,

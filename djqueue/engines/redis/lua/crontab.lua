@@ -51,10 +51,10 @@ local function living_jobs(id)
     return living
 end
 
-local function insert_scheduled(text, at)
-    -- Insert a job of an entry. Returns its id ('': none) and why there is none.
+local function insert_scheduled(text, at, rule)
+    -- Insert a job of an entry under a rule, see insertion.lua. Returns its id ('': none) and why there is none.
     local place = next_places(1)
-    local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, {false, false, false, false, false})
+    local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, cmsgpack.unpack(rule))
     settle(at)
     return is_duplicate and '' or id, is_duplicate and 'duplicate' or ''
 end
