@@ -238,7 +238,7 @@ def _name(by: object) -> str:
 
 def _queue_name(queue: str) -> str:
     if not isinstance(cast(object, queue), str) or not conf.QUEUE_NAME.fullmatch(queue):
-        raise ValueError(f"{queue!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+        raise ValueError(conf.invalid_queue_name(queue))
     return queue
 
 

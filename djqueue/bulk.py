@@ -38,7 +38,7 @@ class BadLines(DjqueueError):
     """Some lines cannot become jobs, and nothing was stored. ``lines`` are the first of them, ``count`` is how many."""
 
     def __init__(self, lines: Sequence[BadLine], count: int) -> None:
-        super().__init__(f"{count:,} line(s) cannot become jobs. Nothing was stored.")
+        super().__init__(f"{count:,} line{' is' if count == 1 else 's are'} invalid. Nothing was stored.")
         self.lines = lines
         self.count = count
 

@@ -16,6 +16,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta, tzinfo
+from datetime import timezone as fixed_timezone
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -100,12 +102,33 @@ def _language() -> str | None:
     return language if language != settings.LANGUAGE_CODE else None
 
 
-def _time_zone() -> str | None:
-    if timezone.get_current_timezone() is timezone.get_default_timezone():
+def _time_zone() -> str | int | None:
+    """Return the key of the current time zone, or the seconds from UTC of one that has none; None for the default one."""
+    zone, default = timezone.get_current_timezone(), timezone.get_default_timezone()
+    if zone is default:
         return None  # almost always, and naming a time zone takes longer than to encode the arguments
-    name = timezone.get_current_timezone_name()
-    return name if name != timezone.get_default_timezone_name() else None
+    if key := _zone_key(zone):
+        return key if key != _zone_key(default) else None
+    # Not a name: that of a fixed offset (+0300, UTC+03:00) is not one by which a time zone can be found.
+    offset = zone.utcoffset(datetime.now())
+    return None if offset is None else round(offset.total_seconds())
+
+
+def _zone_key(zone: tzinfo) -> str | None:
+    for name in ("key", "zone"):  # zoneinfo, pytz
+        if isinstance(key := getattr(zone, name, None), str):
+            return key
+    return None
+
+
+def _in_time_zone(value: str | int) -> AbstractContextManager[Any]:
+    if isinstance(value, str):
+        return timezone.override(value)
+    minutes, seconds = divmod(value, 60)
+    if seconds:
+        return timezone.override(fixed_timezone(timedelta(seconds=value)))
+    return timezone.override(timezone.get_fixed_timezone(minutes))
 
 
 register("language", capture=_language, restore=translation.override)
-register("time_zone", capture=_time_zone, restore=timezone.override)
+register("time_zone", capture=_time_zone, restore=_in_time_zone)

@@ -22,6 +22,11 @@ QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
+def invalid_queue_name(name: object) -> str:
+    """Say what is wrong with a name that ``QUEUE_NAME`` does not match."""
+    return f"Invalid queue name {name!r}: use 1 to 128 letters, digits, '_', '.', ':' or '-'."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
     concurrency: int | None = None
@@ -216,7 +221,7 @@ def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> d
         return parsed
     for name, rules in value.items():
         if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
-            problems.append(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+            problems.append(invalid_queue_name(name))
         elif not isinstance(rules, Mapping) or set(rules) - set(known):
             keys = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
             problems.append(f"The rules of queue {name!r} are a dict with the keys {keys}, not {rules!r}.")

@@ -190,7 +190,7 @@ def _json_line(number: int, text: str, columns: Mapping[str, Column]) -> Line | 
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return BadLine(number, f"This is no JSON: {error}.", text)
+        return BadLine(number, f"Invalid JSON: {error}.", text)
     if isinstance(value, dict):
         return _line(number, value, columns, text)
     if isinstance(value, list) and not columns:

@@ -28,7 +28,7 @@ def test_the_default_options_have_no_problem() -> None:
     [
         ({"OPTIONS": {"databse": "default"}}, "djqueue.E002", "'databse'"),
         ({"OPTIONS": {"max_attempts": 0}}, "djqueue.E002", "'max_attempts' takes a number from 1"),
-        ({"OPTIONS": {"queues": {"a b": {}}}}, "djqueue.E002", "'a b' is no queue name"),
+        ({"OPTIONS": {"queues": {"a b": {}}}}, "djqueue.E002", "Invalid queue name 'a b'"),
         ({"OPTIONS": {"queues": {"mail": {"concurency": 3}}}}, "djqueue.E002", "concurency"),
         ({"OPTIONS": ["no dict"]}, "djqueue.E002", "dict"),
         ({"OPTIONS": {"database": "other"}}, "djqueue.E003", "'other'"),

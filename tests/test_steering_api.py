@@ -158,7 +158,7 @@ class TestQueues:
 
     @pytest.mark.parametrize("name", ["", "a b", "x" * 129, "naïve", None, 5])
     def test_what_is_no_queue_name_is_an_error(self, name: object) -> None:
-        with pytest.raises(ValueError, match="is no queue name"):
+        with pytest.raises(ValueError, match="Invalid queue name"):
             api.pause(name)  # type: ignore[arg-type]
 
 

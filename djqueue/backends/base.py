@@ -106,9 +106,7 @@ class QueueBackend(compat.BaseTaskBackend):
             raise compat.InvalidTask(f"priority must be a whole number, not {priority!r}.")
         queue_name = cast(object, task.queue_name)
         if not isinstance(queue_name, str) or not conf.QUEUE_NAME.fullmatch(queue_name):
-            raise compat.InvalidTask(
-                f"{queue_name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
-            )
+            raise compat.InvalidTask(conf.invalid_queue_name(queue_name))
         if self.queues and queue_name not in self.queues:
             raise compat.InvalidTask(
                 f"{queue_name!r} is not among the QUEUES of {self.alias!r}, which are {', '.join(sorted(self.queues))}."

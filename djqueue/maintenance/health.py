@@ -134,8 +134,8 @@ def _workers(health: Health) -> list[Finding]:
         Finding(
             "workers",
             count > 0,
-            f"{count} of them {'is' if count == 1 else 'are'} alive.",
-            "" if count else "Nothing is run until one is started: manage.py runworker",
+            f"{count or 'No'} worker{' is' if count <= 1 else 's are'} alive.",
+            "" if count else "Start one: manage.py runworker",
         )
     )
     return findings
@@ -147,8 +147,8 @@ def _leader(health: Health) -> list[Finding]:
             Finding(
                 "leader",
                 False,
-                "Nobody leads: delayed jobs and retries are not started, and lost workers' jobs not taken back.",
-                "Start a worker; one of them takes the lead within seconds.",
+                "No worker is the leader: delayed jobs and retries are not started, and lost jobs are not rescued.",
+                "Start a worker: manage.py runworker. One of them becomes the leader within seconds.",
             )
         ]
     findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
@@ -216,7 +216,7 @@ def _tables(health: Health) -> list[Finding]:
 
 def _holders(health: Health) -> list[Finding]:
     if not health.holders:
-        return [Finding("snapshots", True, "Nobody keeps VACUUM from cleaning up.")]
+        return [Finding("snapshots", True, "Nothing keeps VACUUM from cleaning up.")]
     return [
         Finding(
             "snapshots",
@@ -251,10 +251,8 @@ def _holder_advice(one: SnapshotHolder) -> str:
 def _dead_rows(health: Health) -> Finding:
     if health.dead_rows is None or health.live_rows is None:
         return Finding("dead rows", False, "The statistics could not be read in time.", "", False)
-    vacuumed = (
-        "never, as far as is known" if health.vacuumed_seconds is None else f"{span(health.vacuumed_seconds)} ago"
-    )
-    text = f"{health.dead_rows:,} beside {health.live_rows:,} live jobs; last vacuumed {vacuumed}."
+    vacuumed = "not known" if health.vacuumed_seconds is None else f"{span(health.vacuumed_seconds)} ago"
+    text = f"{health.dead_rows:,} dead rows, {health.live_rows:,} unfinished jobs; last vacuum: {vacuumed}."
     if not health.is_autovacuum_on:
         return Finding(
             "dead rows",
@@ -293,7 +291,7 @@ def _notifications(health: Health) -> Finding:
     return Finding(
         "notifications",
         usage <= FULL,
-        f"Their queue is {100 * usage:.0f} % full.",
+        f"The notification queue is {100 * usage:.0f} % full.",
         ""
         if usage <= FULL
         else "A session that listens sits in a long transaction. When the queue is full, commits that notify fail: end it.",

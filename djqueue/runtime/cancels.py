@@ -7,6 +7,7 @@ runs here finds it every two seconds.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Mapping
 
@@ -23,6 +24,10 @@ class Canceller:
         self._engine = engine
         self._running = running
         self._looked = time.monotonic()
+
+    def look_in(self) -> float:
+        """Return the seconds until the next look; infinite while nothing runs that could be cancelled."""
+        return self._looked + LOOK_SECONDS - time.monotonic() if self._running else math.inf
 
     def heed(self, payloads: Collection[str] = ()) -> None:
         """Ask the jobs to stop that somebody wants cancelled; look for them when told to, or every two seconds."""

@@ -33,6 +33,8 @@ MISSES = 3
 """After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
 SILENCE_SECONDS = 6.0
 """Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
+SILENCE_LOOK_SECONDS = 1.0
+"""Between two looks whether the beats have come back."""
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
@@ -93,7 +95,7 @@ class Producer(Service):
         self._settle_doubts()
         self._canceller.heed()
         if self._claims.seconds_since_beat() > SILENCE_SECONDS:
-            self._listener.wait(self._poll_interval)
+            self._listener.wait(min(self._poll_interval, SILENCE_LOOK_SECONDS))
             self._look_everywhere()
             return 0
         hungry = self._fetch_round()
@@ -265,7 +267,12 @@ class Producer(Service):
 
     def _pause(self) -> float:
         """Return the seconds until it is time for a look, whatever happens."""
-        pause = max(0.0, self._poll_at - time.monotonic())
+        now = time.monotonic()
+        # Neither what runs here nor a fetch without an answer waits for the poll of the queues, which may be a minute.
+        pause = min(self._poll_at - now, self._canceller.look_in())
+        if self._doubts:
+            pause = min(pause, self._doubt_after - now)
+        pause = max(0.0, pause)
         if any(lane.has_waiting for lane in self._lanes):
             pause = min(pause, PATIENCE_SECONDS)
         if not self._drain:

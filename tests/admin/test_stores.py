@@ -298,7 +298,7 @@ class TestQueuesAndWorkers:
         assert re.search(r"default served 0 1 1 0 0 \d+ ms 1 2", said)
         assert re.search(r"mail paused for \d+ ms by anna: No paper\. 1 0 0 0 0 – 0 0", said)
         assert "warning queue mail It is paused; nothing waits." in said
-        assert "bad leader Nobody leads" in said
+        assert "bad leader No worker is the leader" in said
         assert "Health" not in text(viewer.get(QUEUES))
 
     def test_a_worker_is_listed_and_leads_to_what_it_executes(self, viewer: Client, behind: Behind) -> None:

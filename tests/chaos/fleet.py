@@ -27,6 +27,7 @@ _MEANT = {
     "worker.lost",
     "worker.silent",
     "worker.declared_dead",
+    "loop.interrupted",
 }
 """Events that may be errors in a run like this one."""
 _ODD = ("Traceback", "Exception in", "Exception ignored", "Fatal")
@@ -292,7 +293,9 @@ class Fleet:
                     level, event = match.groups()
                     if level in ("ERROR", "CRITICAL") and event not in _MEANT:
                         yield f"{member.log}:{number}: {line[:500]}"
-                elif event not in ("job.stop", "job.after_commit") and (line.startswith(_ODD) or "Warning:" in line):
+                elif event not in ("job.stop", "job.after_commit", "loop.interrupted") and (
+                    line.startswith(_ODD) or "Warning:" in line
+                ):
                     yield f"{member.log}:{number}: after {event}: {line[:500]}"
 
 

@@ -377,6 +377,13 @@ def surroundings() -> dict[str, str]:
     return {"language": str(translation.get_language()), "time_zone": timezone.get_current_timezone_name()}
 
 
+@task
+def local_offset() -> str:
+    from django.utils import timezone
+
+    return timezone.localtime().strftime("%z")
+
+
 @task(transactional=CAN_COMMIT_TOGETHER, max_attempts=2, backoff=0)
 def write_once(label: str, outcome: str) -> str:
     write(label)

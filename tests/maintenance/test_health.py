@@ -56,7 +56,7 @@ class TestJudge:
     @pytest.mark.parametrize(
         ("fields", "name", "words", "is_fatal"),
         [
-            ({"workers": []}, "workers", "Nothing is run until", True),
+            ({"workers": []}, "workers", "Start one: manage.py runworker", True),
             ({"leader_seconds": None}, "leader", "Start a worker", True),
             ({"loops": {**GOOD.loops, "stager": 60.0}}, "stager", "leader's log", True),
             ({"loops": {**GOOD.loops, "pruner": 7200.0}, "leader_seconds": 9999.0}, "pruner", "leader's log", False),

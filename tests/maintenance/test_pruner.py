@@ -187,7 +187,7 @@ class TestCommand:
     def test_nonsense_is_refused(self, engine):
         with pytest.raises(CommandError, match="is no duration"):
             self.prune("--older-than", "ever")
-        with pytest.raises(CommandError, match="is no queue name"):
+        with pytest.raises(CommandError, match="Invalid queue name"):
             self.prune("--queue", "a b")
 
     def test_wrong_options_are_told(self, engine, settings):

@@ -109,7 +109,7 @@ class TestJsonLines:
         out, _ = run(COUNT, write(tmp_path / "a.jsonl", [1], [2], [3]), "--unique")
 
         assert [args for args, _ in stored()] == [[1], [2], [3]]
-        assert "2 duplicates left out" in out
+        assert "2 duplicates skipped" in out
 
     def test_a_dry_run_stores_nothing(self, tmp_path: Path) -> None:
         out, _ = run(COUNT, write(tmp_path / "a.jsonl", [1], [2]), "--dry-run")
@@ -184,7 +184,7 @@ class TestBadLines:
         assert [line.split(":")[0] for line in said.splitlines()[:-1]] == [
             f"Line {n}" for n in (2, 3, 4, 5, 6, 7, 9, 10)
         ]
-        assert "8 line(s) cannot become jobs. Nothing was stored." in said
+        assert "8 lines are invalid. Nothing was stored." in said
         assert stored() == []
 
     def test_bytes_that_are_no_text_are_told(self, tmp_path: Path) -> None:

@@ -56,11 +56,11 @@ class TestCron:
         shown = cron("show", "nightly")
         assert "no paper" in shown
         assert '{"b": 2}' in shown
-        assert "these are the times that it would have" in cron("next", "nightly")
+        assert "its next times would be" in cron("next", "nightly")
         assert "is enqueued" in cron("run-now", "nightly")
         assert the_job().kwargs == {"b": 2}
         assert "by hand  enqueued" in cron("show", "nightly")
-        assert "goes on; next at" in cron("resume", "nightly")
+        assert "is resumed; next at" in cron("resume", "nightly")
         assert "is removed" in cron("remove", "nightly")
         assert "empty" in cron("list")
 

@@ -55,7 +55,7 @@ class TestPause:
         assert run("resume", "mail") == "mail: is not paused.\n"
 
     def test_with_a_bad_name_none_is_paused(self, run: Run) -> None:
-        with pytest.raises(CommandError, match="'a b' is no queue name"):
+        with pytest.raises(CommandError, match="Invalid queue name 'a b'"):
             run("pause", "mail", "a b")
 
         assert queues() == []
@@ -92,7 +92,7 @@ class TestByIds:
         api.cancel(job)
 
         assert run("discard", job.id, 999, code=3) == (
-            f"{job.id}: left as it was: It is cancelled already.\n999: left as it was: There is no such job.\n"
+            f"{job.id}: skipped: It is cancelled already.\n999: skipped: There is no such job.\n"
         )
         assert run("retry", job.id) == f"{job.id}: available again.\n"
         assert run("discard", job.id) == f"{job.id}: discarded.\n"
@@ -127,7 +127,7 @@ class TestByFilter:
 
     @pytest.mark.parametrize("verb", ["retry", "delete"])
     def test_what_could_bring_back_or_destroy_everything_needs_a_state(self, run: Run, verb: str) -> None:
-        with pytest.raises(CommandError, match=f"Say which: queuectl {verb} --state"):
+        with pytest.raises(CommandError, match=r"Which of these jobs\? Add --state"):
             run(verb, "--queue", "mail", "--yes")
 
     def test_a_dry_run_counts_and_does_nothing(self, run: Run) -> None:
@@ -191,3 +191,20 @@ class TestByFilter:
 def test_an_unknown_backend_is_named(run: Run) -> None:
     with pytest.raises(CommandError, match="There is no usable backend 'nowhere' in TASKS"):
         run("pause", "mail", "--backend", "nowhere")
+
+
+@pytest.mark.parametrize("answer", [EOFError, KeyboardInterrupt])
+def test_ctrl_d_and_ctrl_c_at_the_question_mean_no(
+    monkeypatch: pytest.MonkeyPatch, answer: type[BaseException]
+) -> None:
+    def ask(question: str) -> str:
+        raise answer
+
+    add.enqueue(1)
+    monkeypatch.setattr("builtins.input", ask)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+    with pytest.raises(CommandError, match="Nothing was done"):
+        call_command("queuectl", "cancel", "--queue", "default")
+
+    assert [job.state for job in live()] == ["available"]

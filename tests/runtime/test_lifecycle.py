@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 from datetime import timedelta
+from datetime import timezone as fixed_timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.utils import timezone, translation
@@ -137,6 +139,20 @@ class TestSurroundings:
         here.refresh()
         assert elsewhere.return_value == {"language": "de", "time_zone": "Australia/Lord_Howe"}
         assert here.return_value == {"language": "en-us", "time_zone": "UTC"}
+
+    def test_t20_time_zones_without_a_name_travel_with_the_job(self) -> None:
+        zones = [timezone.get_fixed_timezone(-210), ZoneInfo("Etc/GMT-3"), fixed_timezone(timedelta(hours=5))]
+        results = []
+        for zone in zones:
+            with timezone.override(zone):
+                results.append(tasks.local_offset.enqueue())
+
+        log = drain("--concurrency", "1")
+
+        for result in results:
+            result.refresh()
+        assert [result.return_value for result in results] == ["-0330", "+0300", "+0500"]
+        assert "Traceback" not in log
 
     def test_a_transaction_that_a_job_left_open_does_not_reach_the_next_job(self) -> None:
         tasks.leave_a_transaction_open.enqueue()

@@ -7,9 +7,13 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, timedelta, tzinfo
+from datetime import timezone as fixed_timezone
 from typing import Any, NoReturn
+from zoneinfo import ZoneInfo
 
 import pytest
+from django.utils import timezone
 
 from djqueue import carriers, compat, hooks, telemetry
 from djqueue.backoff import LIMIT
@@ -200,8 +204,6 @@ def test_t57_no_exception_breaks_what_is_written_of_it(make: Any) -> None:
 
 @pytest.mark.parametrize("delay", [5**20, -(5**20), float("inf"), float("nan"), "soon", None, 10**400])
 def test_t61_a_delay_that_no_clock_knows_is_capped_and_never_raises(delay: Any) -> None:
-    from datetime import timedelta
-
     from djqueue import Retry, Snooze
     from djqueue.backoff import delay_seconds
 
@@ -209,3 +211,24 @@ def test_t61_a_delay_that_no_clock_knows_is_capped_and_never_raises(delay: Any) 
         assert 0 <= delay_seconds(error.delay, 1) <= LIMIT
     for far in (timedelta.max, timedelta.min):
         assert abs(Retry(far).delay) == abs(Snooze(far).delay) == timedelta(days=365)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("zone", "carried"),
+    [
+        (timezone.get_fixed_timezone(180), 10800),
+        (fixed_timezone(timedelta(seconds=-3601)), -3601),
+        (ZoneInfo("Etc/GMT-3"), "Etc/GMT-3"),
+        (ZoneInfo("Asia/Kolkata"), "Asia/Kolkata"),
+        (UTC, 0),
+        (ZoneInfo("UTC"), None),
+    ],
+)
+def test_t20_any_time_zone_is_carried_by_its_key_or_else_its_offset(zone: tzinfo, carried: Any) -> None:
+    with timezone.override(zone):
+        meta = carriers.capture()
+    assert json.loads(meta).get("context", {}).get("time_zone") == carried
+
+    with carriers.restored(meta):
+        there = timezone.localtime()
+    assert there.utcoffset() == timezone.localtime(timezone=zone).utcoffset()

@@ -133,3 +133,15 @@ def test_t41_a_job_that_was_cancelled_while_it_ran_is_told_without_an_error_and_
         assert "Traceback" not in running.log
     [error] = stored(result).errors
     assert (error["message"], error["traceback"]) == ("Not needed.", "")
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_t60_a_cancel_without_wake_ups_is_heard_long_before_the_poll() -> None:
+    result = tasks.wait_for_cancel.enqueue("to be cancelled")
+    with worker(env={"DJQUEUE_POLL_INTERVAL": "30", "DJQUEUE_LISTEN": "0"}) as running:
+        eventually(lambda: has_run("to be cancelled"), 60, lambda: running.log)
+        asked = time.monotonic()
+        result.cancel("not needed")
+        eventually(lambda: states() == {"cancelled": 1}, explain=lambda: running.log)
+
+    assert time.monotonic() - asked < 15, running.log  # two seconds, and what a loaded machine adds

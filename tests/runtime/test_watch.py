@@ -18,6 +18,7 @@ from djqueue.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer as producer_module
 from djqueue.runtime import watch
 from djqueue.runtime.acker import Acker
+from djqueue.runtime.cancels import LOOK_SECONDS as CANCEL_LOOK_SECONDS
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
@@ -320,6 +321,20 @@ def test_when_there_is_room_again_it_looks(bench: Callable[..., Bench], monkeypa
     one.producer.run_once()
 
     assert len(one.started) == 2
+
+
+def test_t60_a_lost_wake_up_of_a_cancel_is_made_up_within_two_seconds_whatever_the_poll_interval(
+    bench: Callable[..., Bench],
+) -> None:
+    one = bench((["default"], 3))
+    one.fall_asleep()
+    one.producer._canceller._running = {0: None}  # type: ignore[dict-item]  # something runs
+
+    assert one.producer._pause() <= CANCEL_LOOK_SECONDS
+    one.producer._canceller._running = {}
+    assert one.producer._pause() > CANCEL_LOOK_SECONDS
+    one.producer._doubts, one.producer._doubt_after = [1.0], time.monotonic() + 3
+    assert one.producer._pause() <= 3
 
 
 @pytest.mark.parametrize("lanes", [[(MANY, 50)], [([queue], 50) for queue in MANY]], ids=["shared slots", "own slots"])

@@ -142,13 +142,13 @@ def _when(text: str) -> datetime | timedelta:
 
 def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:
     verb = "would be stored" if is_dry else "stored"
-    text = f"{result.count:,} jobs {verb} in {seconds:,.1f} s ({result.count / seconds:,.0f}/s)"
+    text = f"{result.count:,} job{'' if result.count == 1 else 's'} {verb} in {seconds:,.1f} s ({result.count / seconds:,.0f}/s)"
     if result.first_id is not None:
         text += f", ids {result.first_id} to {result.last_id}"
     if result.duplicates:
-        text += f"; {result.duplicates:,} duplicates left out"
+        text += f"; {result.duplicates:,} duplicate{'' if result.duplicates == 1 else 's'} skipped"
     if result.bad:
-        text += f"; {result.bad:,} bad lines left out"
+        text += f"; {result.bad:,} invalid line{'' if result.bad == 1 else 's'} skipped"
     return f"{text}."
 
 

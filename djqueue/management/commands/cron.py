@@ -30,15 +30,15 @@ class Command(BaseCommand):
         one.add_argument("--json", action="store_true", help="As JSON.")
         for verb, text in (
             ("show", "Show an entry and its history."),
-            ("resume", "Go on after a pause; what passed meanwhile is not made up for."),
-            ("run-now", "Enqueue its job now, beside the schedule."),
-            ("remove", "Remove an entry of the database, with its history."),
-            ("reset", "Set an entry back to what the code says."),
+            ("resume", "Resume an entry; times that passed during the pause are skipped."),
+            ("run-now", "Enqueue its job now, in addition to the schedule."),
+            ("remove", "Remove an entry that was added to the database, with its history."),
+            ("reset", "Set an entry back to its definition in the code."),
         ):
             verbs.add_parser(verb, help=text).add_argument("name")
-        pause = verbs.add_parser("pause", help="Let none of its times run until it is resumed.")
+        pause = verbs.add_parser("pause", help="Enqueue nothing for an entry until it is resumed.")
         pause.add_argument("name")
-        pause.add_argument("--reason", default="", help="For whoever wonders later.")
+        pause.add_argument("--reason", default="", help="Shown in the admin and by cron show.")
         following = verbs.add_parser("next", help="Show the next times of an entry.")
         following.add_argument("name")
         following.add_argument("--count", type=int, default=5, metavar="N")
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         if not 1 <= options["count"] <= 1000:
             raise CommandError("--count takes a number from 1 to 1000.")
         if entry.state != "active":
-            notice(self, f"{_plain(entry.name)} is {entry.state}: these are the times that it would have.")
+            notice(self, f"{_plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
         for at in crontab.next_times(entry, options["count"]):
             self.stdout.write(_time(at, entry))
 
@@ -89,7 +89,7 @@ class Command(BaseCommand):
 
     def _resume(self, options: dict[str, Any]) -> None:
         entry = crontab.resume(options["name"], by=_me(), backend=options["backend"])
-        self.stdout.write(f"{options['name']} goes on{_next_words(entry)}.")
+        self.stdout.write(f"{options['name']} is resumed{_next_words(entry)}.")
 
     def _run_now(self, options: dict[str, Any]) -> None:
         ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
@@ -105,7 +105,7 @@ class Command(BaseCommand):
 
     def _reset(self, options: dict[str, Any]) -> None:
         entry = crontab.reset(options["name"], by=_me(), backend=options["backend"])
-        self.stdout.write(f"{options['name']} is as the code says{_next_words(entry)}.")
+        self.stdout.write(f"{options['name']} is reset{_next_words(entry)}.")
 
     def _add(self, options: dict[str, Any]) -> None:
         values = {name: options[name] for name in crontab.FIELDS if options.get(name) is not None}
@@ -132,9 +132,17 @@ def _add_definition(add: argparse.ArgumentParser) -> None:
     add.add_argument("--timezone", metavar="ZONE", help="Default: the project's TIME_ZONE.")
     add.add_argument("--queue", default="", metavar="NAME", help="Default: the task's.")
     add.add_argument("--priority", type=int, metavar="N", help="Default: the task's.")
-    add.add_argument("--misfire", choices=MISFIRES, help="What runs of missed times. Default: latest.")
-    add.add_argument("--misfire-window", type=int, dest="misfire_window_seconds", metavar="SECONDS", help="For 'all'.")
-    add.add_argument("--overlap", choices=OVERLAPS, help="While its previous job is not finished. Default: allow.")
+    add.add_argument("--misfire", choices=MISFIRES, help="Which missed times to make up for. Default: latest.")
+    add.add_argument(
+        "--misfire-window",
+        type=int,
+        dest="misfire_window_seconds",
+        metavar="SECONDS",
+        help="With --misfire all: how far back to go.",
+    )
+    add.add_argument(
+        "--overlap", choices=OVERLAPS, help="What to do while its previous job is unfinished. Default: allow."
+    )
     add.add_argument("--jitter", type=int, dest="jitter_seconds", metavar="SECONDS")
     add.add_argument("--start", type=_when, dest="start_at", metavar="TIME", help="ISO 8601.")
     add.add_argument("--end", type=_when, dest="end_at", metavar="TIME", help="ISO 8601.")
@@ -168,8 +176,8 @@ def _facts(entry: CronEntry) -> Iterable[tuple[str, str]]:
         yield "paused", _plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
     for name in entry.drift if entry.code is not None else ():
         yield "drift", _plain(f"{name} is {getattr(entry.code, name)!r} in the code")
-    yield "created", _plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'nobody named'}")
-    yield "changed", _plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'nobody named'}")
+    yield "created", _plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'unknown'}")
+    yield "changed", _plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'unknown'}")
     yield "runs", str(entry.runs)
     if (following := _following(entry)) is not None:
         yield "next", _time(following, entry)

@@ -13,6 +13,7 @@ from djqueue import conf
 from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
 from djqueue.management.durations import duration
+from djqueue.management.notices import is_confirmed
 from djqueue.records import PruneRule
 from djqueue.states import FINAL_STATES, JobState
 
@@ -47,9 +48,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
         if options["queue"] is not None and not conf.QUEUE_NAME.fullmatch(options["queue"]):
-            raise CommandError(
-                f"{options['queue']!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'."
-            )
+            raise CommandError(conf.invalid_queue_name(options["queue"]))
         states = [JobState(state) for state in options["state"] or sorted(FINAL_STATES)]
         if options["older_than"] is not None:
             rules = [PruneRule(state, max_age=options["older_than"]) for state in states]
@@ -70,7 +69,7 @@ class Command(BaseCommand):
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{_jobs(count)} to delete. Add --yes to do it. Nothing was done.")
-        if input(f"Delete {_jobs(count)}? [y/N] ").strip().lower() not in ("y", "yes"):
+        if not is_confirmed(f"Delete {_jobs(count)}? [y/N] "):
             raise CommandError("Nothing was done.")
 
     def _prune(self, backend: Any, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:

@@ -14,6 +14,7 @@ from djqueue import api, conf
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.durations import duration
+from djqueue.management.notices import is_confirmed
 from djqueue.records import JobFilter, SteerOutcome
 from djqueue.states import JobState
 
@@ -23,10 +24,10 @@ EXIT_SKIPPED = 3
 _NEEDS_STATE = ("retry", "delete")
 _TAKES_REASON = ("cancel", "discard")
 _HELP = {
-    "cancel": "End jobs that wait, and ask those that execute to end.",
-    "retry": "Run finished jobs again, and now those that wait for a time.",
-    "discard": "End jobs that wait as discarded.",
-    "delete": "Delete jobs that are finished or wait, without a trace.",
+    "cancel": "Cancel waiting jobs, and ask running ones to stop.",
+    "retry": "Run finished jobs again, and scheduled or retryable ones now.",
+    "discard": "Discard waiting jobs.",
+    "delete": "Delete finished or waiting jobs; nothing of them is kept.",
 }
 _SAID = {
     SteerOutcome.CANCELLED: "cancelled",
@@ -34,7 +35,7 @@ _SAID = {
     SteerOutcome.RETRIED: "available again",
     SteerOutcome.DISCARDED: "discarded",
     SteerOutcome.DELETED: "deleted",
-    SteerOutcome.SKIPPED: "left as it was",
+    SteerOutcome.SKIPPED: "skipped",
 }
 
 
@@ -44,11 +45,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        pause = verbs.add_parser("pause", help="Start nothing of these queues any more. What executes goes on.")
-        resume = verbs.add_parser("resume", help="Let paused queues go on.")
+        pause = verbs.add_parser("pause", help="Stop starting jobs of these queues. Running jobs go on.")
+        resume = verbs.add_parser("resume", help="Start jobs of these queues again.")
         for one in (pause, resume):
             one.add_argument("queues", nargs="+", metavar="QUEUE")
-        pause.add_argument("--reason", default="", help="Why; the admin and queuestats show it.")
+        pause.add_argument("--reason", default="", help="Shown in the admin and by queuestats.")
         for verb, text in _HELP.items():
             one = verbs.add_parser(verb, help=text, description=text)
             one.add_argument("ids", nargs="*", metavar="ID")
@@ -59,12 +60,12 @@ class Command(BaseCommand):
                 "--older-than",
                 type=duration,
                 metavar="AGE",
-                help="Enqueued, or if finished, finished at least so long ago, like 90s, '2 hours' or 7d.",
+                help="Enqueued (or, if finished, finished) at least this long ago: 90s, '2 hours' or 7d.",
             )
             one.add_argument("--dry-run", action="store_true", help="Only say how many jobs there are.")
-            one.add_argument("--yes", action="store_true", help="Do not ask.")
+            one.add_argument("--yes", action="store_true", help="Do it without asking.")
             if verb in _TAKES_REASON:
-                one.add_argument("--reason", default="", help="Why; it is kept with each job.")
+                one.add_argument("--reason", default="", help="Kept with each job.")
         add_backend_argument(parser, verbs)
 
     def handle(self, *, verb: str, backend: str, **options: Any) -> None:
@@ -86,7 +87,7 @@ class Command(BaseCommand):
         ruled = {queue.name for queue in backend.engine.queues()}
         for name in names:
             if not conf.QUEUE_NAME.fullmatch(name):
-                raise CommandError(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+                raise CommandError(conf.invalid_queue_name(name))
             # One that was taken out of the settings while it was paused can still be resumed.
             if backend.queues and name not in backend.queues and name not in ruled:
                 known = ", ".join(sorted(backend.queues))
@@ -123,7 +124,8 @@ class Command(BaseCommand):
         if jobs == JobFilter():
             raise CommandError(f"Which jobs? Name ids, or filter: queuectl {verb} --queue NAME --state STATE …")
         if verb in _NEEDS_STATE and not jobs.states:
-            raise CommandError(f"Say which: queuectl {verb} --state " + "|".join(s.value for s in api.STEERABLE[verb]))
+            states = "|".join(s.value for s in api.STEERABLE[verb])
+            raise CommandError(f"Which of these jobs? Add --state {states}")
         count = api.count(verb, jobs, using=alias).count
         words = f"{'more than ' if count >= api.COUNT_LIMIT else ''}{count:,} job{'' if count == 1 else 's'}"
         if options["dry_run"] or not count:
@@ -132,7 +134,7 @@ class Command(BaseCommand):
         if not options["yes"]:
             if not sys.stdin.isatty():
                 raise CommandError(f"{words} to {verb}. Add --yes to do it. Nothing was done.")
-            if input(f"{verb.capitalize()} {words}? [y/N] ").strip().lower() not in ("y", "yes"):
+            if not is_confirmed(f"{verb.capitalize()} {words}? [y/N] "):
                 raise CommandError("Nothing was done.")
         report = getattr(api, verb)(jobs, using=alias, **_values(verb, options))
         for outcome, number in report.outcomes.items():
@@ -140,7 +142,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{number:,} {_SAID[outcome]}.")
         for reason, number in report.skipped.items():
             some = ", ".join(map(str, report.examples[reason]))
-            self.stdout.write(f"{number:,} left as they were: {reason} (such as {some})")
+            self.stdout.write(f"{number:,} skipped: {reason} (such as {some})")
 
 
 def _filter(options: dict[str, Any]) -> JobFilter:

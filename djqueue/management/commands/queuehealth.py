@@ -22,8 +22,7 @@ _SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
 
 class Command(BaseCommand):
     help = (
-        "Say whether jobs flow. Exit code 0: they do, perhaps with warnings about what will slow them down; 1: they do not,"
-        " or nobody can tell."
+        "Report whether jobs are being processed. Exit code 0: yes, perhaps with warnings; 1: no, or it cannot be told."
     )
     # A probe asks often: the checks of the whole project are not its business.
     requires_system_checks = []
@@ -36,7 +35,7 @@ class Command(BaseCommand):
             type=_seconds,
             default=MAX_AGE_SECONDS,
             metavar="N",
-            help="How long the oldest job of a queue may have waited. Default: %(default)g.",
+            help="Longest acceptable age of the oldest available job of a queue. Default: %(default)g.",
         )
 
     def handle(self, **options: Any) -> None:

@@ -19,7 +19,9 @@ from djqueue.states import LIVE_STATES
 
 
 class Command(BaseCommand):
-    help = "Show the queues: live jobs by state, how long the oldest has waited, who serves them and what is paused."
+    help = (
+        "Show the queues: unfinished jobs by state, the age of the oldest available job, workers, and what is paused."
+    )
     requires_system_checks = ["djqueue"]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
 
 class Command(BaseCommand):
     help = (
-        "Enqueue the jobs of the crontab until stopped. Any number of them may run, beside workers with cron too: each time"
-        " runs once."
+        "Enqueue the jobs of the crontab until stopped. You can run several, also beside workers that do the same: each"
+        " scheduled time is enqueued once."
     )
     requires_system_checks = ["djqueue"]
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
-            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C stops it.")
+            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
         scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []

@@ -21,7 +21,7 @@ from djqueue.runtime.worker import LaneSpec
 
 
 class Command(BaseCommand):
-    help = "Run jobs until stopped. Ctrl-C or SIGTERM ends it when what runs has ended; a second one at once."
+    help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
 
@@ -30,8 +30,8 @@ class Command(BaseCommand):
             "--queues",
             default="",
             metavar="NAME[:N],…",
-            help="Which queues to serve, and how many jobs of one run at once in slots of its own: mail:20,default."
-            " Without it: all QUEUES of the backend, or 'default'.",
+            help="Queues to serve. mail:20,default gives 'mail' 20 slots of its own; the other queues share --concurrency."
+            " Default: all QUEUES of the backend, or 'default'.",
         )
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
         parser.add_argument(
@@ -46,11 +46,13 @@ class Command(BaseCommand):
             type=_positive,
             default=10,
             metavar="N",
-            help="How many jobs one process runs at once, in threads or on its event loop. Default: %(default)s.",
+            help="Jobs that one process runs at once, in threads or on its event loop. Default: %(default)s.",
         )
-        parser.add_argument("--drain", action="store_true", help="Exit as soon as nothing is left that could run now.")
+        parser.add_argument("--drain", action="store_true", help="Exit when no job is left that can run now.")
         parser.add_argument(
-            "--no-cron", action="store_true", help="Leave the crontab to other workers or to manage.py runcron."
+            "--no-cron",
+            action="store_true",
+            help="Do not enqueue jobs of the crontab; other workers or manage.py runcron do.",
         )
         parser.add_argument(
             "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
@@ -59,16 +61,16 @@ class Command(BaseCommand):
             "--max-rss",
             type=_positive,
             metavar="MIB",
-            help="Replace a process that takes more than so many MiB of memory.",
+            help="Replace a process that uses more memory than this, in MiB.",
         )
         parser.add_argument(
-            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process after it has lived so long."
+            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process that is older than this."
         )
         parser.add_argument(
             "--worker-name",
             default="",
             metavar="NAME",
-            help="How it shows in logs and the admin. Default: the host's name.",
+            help="Name in logs and the admin. Default: host name and process id.",
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -110,7 +112,7 @@ def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
     for word in words:
         name, colon, number = word.rpartition(":") if word.rpartition(":")[2].isdigit() else (word, "", "")
         if not conf.QUEUE_NAME.fullmatch(name):
-            raise CommandError(f"{name!r} is no queue name: 1 to 128 letters, digits, '_', '.', ':' or '-'.")
+            raise CommandError(conf.invalid_queue_name(name))
         if backend.queues and name not in backend.queues:
             raise CommandError(f"Queue {name!r} is not in QUEUES of the backend: {', '.join(sorted(backend.queues))}.")
         if name in own or name in shared:
@@ -130,13 +132,17 @@ def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
 
 
 def _banner(spec: SupervisorSpec, backend: Any) -> str:
-    lines = [f"djqueue worker {spec.name}: backend {spec.backend!r}, {spec.processes} process(es)"]
+    lines = [
+        f"djqueue worker {spec.name}: backend {spec.backend!r}, {spec.processes} process{'' if spec.processes == 1 else 'es'}"
+    ]
     for lane in spec.lanes:
-        lines.append(f"  {', '.join(lane.queues)}: {lane.slots} at once in each process")
+        lines.append(
+            f"  {', '.join(lane.queues)}: up to {lane.slots} job{'' if lane.slots == 1 else 's'} at once per process"
+        )
     if spec.drain:
-        lines.append("  until nothing is left to run.")
+        lines.append("Stops when no job is left to run.")
     else:
-        lines.append("Ctrl-C stops it when what runs has ended; a second one gives it back.")
+        lines.append("Ctrl-C lets running jobs finish, then stops; a second one hands them back and stops at once.")
     return "\n".join(lines)
 
 
@@ -146,5 +152,5 @@ def _positive(text: str) -> int:
     except ValueError:
         number = 0
     if not 1 <= number <= 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
     return number
