@@ -595,6 +595,10 @@ class TestTakeWithUniqueKey:
 
 
 class TestAck:
+    def test_t56_an_outcome_of_no_job_is_stale_and_changes_nothing(self, engine, worker):
+        assert worker.ack([Ack(0, 0, JobState.COMPLETED)]) == set()
+        assert engine.counts() == []
+
     def test_a_completed_job_keeps_its_outcome_and_times(self, engine, worker, me):
         id = insert_one(engine)
         job = fetch_one(worker, me)
