@@ -8,9 +8,12 @@ import threading
 from importlib import import_module
 
 from django.apps import AppConfig
-from django.core import checks
 
-if sys.argv[1:2] in (["runworker"], ["runcron"]) and threading.current_thread() is threading.main_thread():
+if (
+    sys.argv[1:2] in (["runworker"], ["runcron"])
+    and "djqueue.runtime.child" not in sys.modules  # a worker process sees the same command line
+    and threading.current_thread() is threading.main_thread()
+):
     # The command is loaded after the models of all apps, which can take seconds, and PID 1 of a container would not
     # hear a signal till then.
     from djqueue.runtime import logs, signals
@@ -25,9 +28,6 @@ class DjqueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from djqueue.checks import check_backends, check_servers
-
-        checks.register(check_backends)
-        checks.register(check_servers, checks.Tags.database)
+        import_module("djqueue.checks")
         if "DJQUEUE_BENCHMARK" in os.environ:  # a worker that manage.py benchqueue started
             import_module("djqueue.benchmark.tasks")

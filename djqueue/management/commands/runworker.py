@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 import sys
+import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,10 +15,13 @@ from django.db import connections
 from djqueue import conf
 from djqueue.management.backends import backend_of, outboxes_of
 from djqueue.management.notices import notice
+from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
+
+MAX_WORKER_NAME = 200
 
 
 class Command(BaseCommand):
@@ -68,6 +72,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--worker-name",
+            type=_worker_name,
             default="",
             metavar="NAME",
             help="Name in logs and the admin. Default: host name and process id.",
@@ -75,10 +80,17 @@ class Command(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
+        if threading.current_thread() is not threading.main_thread():
+            raise CommandError("runworker has to run in the main thread of its process, where signals are handled.")
         with leaving_at_once():
             return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
+        if parent_settings.module() is None:
+            raise CommandError(
+                "runworker starts processes of its own, which load the settings from a module, and settings.configure() was"
+                " called here. Put the settings into a module and name it in DJANGO_SETTINGS_MODULE."
+            )
         alias = options["backend"]
         backend = backend_of(alias)
         settings = backend.settings
@@ -101,7 +113,11 @@ class Command(BaseCommand):
             notice(self, _banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
-        sys.exit(Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend)).run())
+        supervisor = Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend))
+        code = supervisor.run()
+        if supervisor.refusal:
+            raise CommandError(supervisor.refusal, returncode=code)
+        sys.exit(code)
 
 
 def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
@@ -154,3 +170,11 @@ def _positive(text: str) -> int:
     if not 1 <= number <= 10_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
     return number
+
+
+def _worker_name(text: str) -> str:
+    if len(text) > MAX_WORKER_NAME or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is no name of a worker: at most {MAX_WORKER_NAME} printable characters, in UTF-8."
+        )
+    return text
