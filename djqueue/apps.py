@@ -10,7 +10,11 @@ from importlib import import_module
 from django.apps import AppConfig
 from django.core import checks
 
-if sys.argv[1:2] in (["runworker"], ["runcron"]) and threading.current_thread() is threading.main_thread():
+if (
+    sys.argv[1:2] in (["runworker"], ["runcron"])
+    and "djqueue.runtime.child" not in sys.modules  # a worker process sees the same command line
+    and threading.current_thread() is threading.main_thread()
+):
     # The command is loaded after the models of all apps, which can take seconds, and PID 1 of a container would not
     # hear a signal till then.
     from djqueue.runtime import logs, signals

@@ -16,7 +16,8 @@ def database_from_url(url: str) -> dict[str, object]:
         "HOST": unquote(parts.hostname or ""),
         "PORT": parts.port or "",
         "OPTIONS": {**dict(parse_qsl(parts.query)), "pool": False},
-        "CONN_MAX_AGE": 0,
+        "CONN_MAX_AGE": float(os.environ.get("DJQUEUE_CONN_MAX_AGE", "0")),
+        "CONN_HEALTH_CHECKS": "DJQUEUE_CONN_HEALTH_CHECKS" in os.environ,
     }
 
 

@@ -12,16 +12,21 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from djqueue.runtime import logs, process
+from djqueue.runtime import logs, parent_settings, process
+from djqueue.runtime.leftovers import VARIABLE
 
 BOOT = (
-    "import sys, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path'];"
+    "import sys, os, json; c = json.loads(sys.argv[1]); sys.path[:] = c['path'];"
+    " sys.argv[:] = json.loads(os.environ.pop('DJQUEUE_ARGV'));"
     " from djqueue.runtime.child import main; main(c)"
 )
-READY = b"r"
+READY, DIFFERS = b"r", b"d"
+"""What a worker process says before it works: it can; or which of its settings are not those of the supervisor."""
+EXIT_DIFFERS = 78
 
 
 def command(config: dict[str, Any], title: str) -> list[str]:
@@ -32,10 +37,26 @@ def command(config: dict[str, Any], title: str) -> list[str]:
     return [sys.executable, *_args_from_interpreter_flags(), "-c", BOOT, json.dumps(config), title]
 
 
+def environment(worker: UUID) -> dict[str, str]:
+    """Return the environment of a worker process."""
+    return {
+        **os.environ,
+        VARIABLE: str(worker),
+        "DJANGO_SETTINGS_MODULE": parent_settings.module() or "",
+        # Settings may look at the command line, and should see the same. In ``ps`` it would be taken for the supervisor's.
+        "DJQUEUE_ARGV": json.dumps(sys.argv),
+    }
+
+
 def main(config: dict[str, Any]) -> None:
     # Nothing is begun before the worker is ready: until then SIGTERM ends it there and then.
     process.hear(_die)
     logs.tolerate_closed_streams()
+    control = socket.socket(fileno=config["control_fd"])
+    if differences := parent_settings.differences(config["settings"], config["backend"]):
+        with suppress(OSError):
+            control.sendall(DIFFERS + json.dumps(differences).encode())
+        sys.exit(EXIT_DIFFERS)
 
     import django
 
@@ -59,7 +80,6 @@ def main(config: dict[str, Any]) -> None:
         max_age_seconds=config["max_age_seconds"],
     )
     backend: Any = task_backends[spec.backend]
-    control = socket.socket(fileno=config["control_fd"])
     worker = Worker(
         spec,
         backend.engine,
@@ -76,6 +96,12 @@ def main(config: dict[str, Any]) -> None:
         sys.exit(0)  # the supervisor is gone already
     code = worker.run()
     process.end(code, is_aborted=worker.is_aborted)
+
+
+def differing(control: socket.socket) -> list[str]:
+    """Return the names of the settings that differ, which follow what ``DIFFERS`` announced."""
+    names: list[str] = json.loads(control.recv(65536))
+    return names
 
 
 def _die() -> None:

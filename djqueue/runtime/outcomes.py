@@ -10,7 +10,7 @@ from uuid import UUID
 from djqueue import hooks
 from djqueue.backoff import delay_seconds
 from djqueue.encoding import encode_error, storable
-from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout
+from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout, WorkerLost
 from djqueue.records import Ack, ClaimedJob, TakenJob
 from djqueue.states import JobState
 from djqueue.tasks import Task
@@ -19,6 +19,8 @@ _INTERRUPTED = (
     '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'
 )
 
+FREE_INTERRUPTIONS = 3
+"""So often a job that a stop interrupts gets its attempt back; ``ack_requeue.sql`` and ``ack.lua`` count the same way."""
 PARK_SECONDS = 30.0
 """How long a job of an unknown task waits before a worker looks at it again."""
 
@@ -61,6 +63,20 @@ def broken(job: ClaimedJob, worker: UUID, problem: BaseException, *, started: fl
     outcome = _by_default(job, problem)
     ack = Ack(job.id, job.claim, outcome.state, started, time.monotonic(), None, entry, outcome.delay)
     return for_job(ack, job)
+
+
+def interrupted(job: ClaimedJob, worker: UUID, *, started: float) -> Ack:
+    """Return the ack of an attempt that a stop of its worker cuts off: back with its attempt, unless that happened too often.
+
+    From the fourth time on the store does not give the attempt back, and when the last one goes that way the job ends, or
+    one that never ends before its worker does would start for ever.
+    """
+    times = int(json.loads(job.meta).get("interrupted", 0))
+    if job.attempt < job.max_attempts or times < FREE_INTERRUPTIONS:
+        return Ack(job.id, job.claim, JobState.AVAILABLE, started, is_spent=False)
+    error = WorkerLost(f"A stop of its worker interrupted it for the {times + 1}th time, in its last attempt.")
+    entry = encode_error(error, attempt=job.attempt, worker=worker)
+    return Ack(job.id, job.claim, JobState.DISCARDED, started, time.monotonic(), None, entry)
 
 
 def for_job(ack: Ack, job: ClaimedJob) -> Ack:

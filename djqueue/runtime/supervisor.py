@@ -22,11 +22,11 @@ from djqueue.engines.protocol import Engine
 from djqueue.maintenance.crew import Crew
 from djqueue.outbox import Outbox
 from djqueue.records import WorkerInfo
-from djqueue.runtime import child, losses
+from djqueue.runtime import child, losses, parent_settings
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.heart import Heart
-from djqueue.runtime.leftovers import VARIABLE, Leftovers
+from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.registrar import Registrar
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe
 from djqueue.runtime.worker import ABORT, END_DONE, GO, RETIRE, STOP, LaneSpec
@@ -79,12 +79,15 @@ class Supervisor:
         self._engine = engine
         self._options = options
         self._hostname = socket.gethostname()
+        self._settings = parent_settings.digests(spec.backend)
         self._children: list[Child | None] = [None] * spec.processes
         self._spawn_after = [0.0] * spec.processes
         self._failures = [0] * spec.processes
         self._retiring: list[Child] = []
         """Workers with a task that cannot be stopped; each has a successor in its place already."""
         self._leftovers = Leftovers()
+        self.refusal = ""
+        """Why the worker processes refuse to work, as a sentence."""
         self._exit_code = EXIT_OK
         self._is_unhealthy = False
         self._is_stopping = self._is_aborting = False
@@ -143,7 +146,8 @@ class Supervisor:
                 self._advance(one)
                 self._end_overdue(one)
             self._watch_store()
-            self._heed_refusal()
+            if self._registrar.is_refused:
+                self._refuse()
             self._obey_stop_requests()
             self._crew.watch()
             ready = signals.wait([one.control for one in living], self._pause())
@@ -172,6 +176,8 @@ class Supervisor:
             message = b""
         if message == child.READY:
             one.is_ready = True
+        elif message == child.DIFFERS:
+            self._refuse(parent_settings.refusal(child.differing(one.control)))
         elif message == RETIRE and one in self._children:
             self._children[self._children.index(one)] = None
             self._retiring.append(one)
@@ -207,6 +213,7 @@ class Supervisor:
             "max_rss_mebibytes": self._spec.max_rss_mebibytes,
             "max_age_seconds": self._spec.max_age_seconds,
             "verbosity": self._spec.verbosity,
+            "settings": self._settings,
             "control_fd": theirs.fileno(),
             "claims_fd": claims.fd,
         }
@@ -216,7 +223,7 @@ class Supervisor:
                 child.command(config, title),
                 pass_fds=[theirs.fileno(), claims.fd],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, VARIABLE: str(worker)},
+                env=child.environment(worker),
             )
         except OSError:
             ours.close()
@@ -239,9 +246,10 @@ class Supervisor:
             self._send(one, GO)
             telemetry.emit("djqueue.worker.start", worker=one.name, id=one.id, pid=one.process.pid)
 
-    def _heed_refusal(self) -> None:
-        """Leave, because no worker may or can run on this store."""
-        if self._registrar.is_refused and self._exit_code == EXIT_OK:
+    def _refuse(self, reason: str = "") -> None:
+        """Leave, because no worker may or can run here."""
+        if self._exit_code == EXIT_OK:
+            self.refusal = reason
             self._exit_code = EXIT_CANNOT_START
             self._stop_requests += 1
 
@@ -273,6 +281,8 @@ class Supervisor:
         for place, one in enumerate(self._children):
             if one is not None and (code := one.process.poll()) is not None:
                 self._children[place] = None
+                if code == child.EXIT_DIFFERS and not one.is_ready:
+                    self._hear(one)
                 self._plan_successor(one, code, place)
                 self._bury(one, code)
         for one in list(self._retiring):

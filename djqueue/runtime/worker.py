@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import resource
 import select
@@ -18,7 +19,7 @@ from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, TaskTimeout
-from djqueue.records import Ack
+from djqueue.runtime import process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
@@ -27,7 +28,7 @@ from djqueue.runtime.heart import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.outcomes import for_job
+from djqueue.runtime.outcomes import for_job, interrupted
 from djqueue.runtime.producer import Producer
 from djqueue.runtime.runs import Run
 from djqueue.service import Service
@@ -36,7 +37,9 @@ from djqueue.states import JobState
 GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""
 RETIRE = b"x"
-"""What a worker sends: a task cannot be stopped, start another worker in my place."""
+"""What a worker sends: it runs on, but takes no more jobs; start another worker in its place."""
+_RECYCLE = b"r"
+"""What a worker tells itself: leave when what runs has ended, however long that takes."""
 EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
 """Left in order; declared dead or aborted (leaves claims to rescue); a part died."""
 END_DONE, END_REPLACE = 1, 2
@@ -94,7 +97,7 @@ class Worker:
         self._started = time.monotonic()
         self._is_finished = False
         self._is_drained = False
-        self._is_retiring = False
+        self._is_retiring = self._is_recycling = False
         self._is_leaving = False
         self._ends_by_itself = spec.drain or spec.max_jobs is not None
         self._is_orphan = False
@@ -154,14 +157,34 @@ class Worker:
         self._is_leaving = True
         self._producer.stop()
         if command == RETIRE:
-            with suppress(OSError):  # without a supervisor there is nobody to start another
-                self._control.send(RETIRE)
+            self._ask_for_successor()
+        elif command == _RECYCLE:
+            command = self._wait_for_jobs()
         # Fetching has ended when the producer's thread has: nothing is claimed after this line.
         deadline = time.monotonic() + (_RETIRE_SECONDS if command == RETIRE else self._shutdown_timeout)
         while command != ABORT and not self._is_quiet() and (rest := deadline - time.monotonic()) > 0:
             command = self._wait_for_command(min(rest, 0.2)) or command
         self.is_aborted = command == ABORT
         return self._leave()
+
+    def _wait_for_jobs(self) -> bytes:
+        """Wait for what runs until there is nothing left or an operator wants an end; return the command that follows.
+
+        A job must not start over and over because it takes longer than a process may live. After the time that a stop
+        would give it, another process takes over the queues.
+        """
+        successor_at = time.monotonic() + self._shutdown_timeout
+        while not self._is_quiet() and not self._is_finished:
+            if command := self._wait_for_command(0.2):
+                return command
+            if time.monotonic() > successor_at:
+                self._ask_for_successor()
+                successor_at = math.inf
+        return STOP
+
+    def _ask_for_successor(self) -> None:
+        with suppress(OSError):  # without a supervisor there is nobody to start another
+            self._control.send(RETIRE)
 
     def stop(self) -> None:
         """Finish what runs and end; for signal handlers."""
@@ -191,6 +214,8 @@ class Worker:
                 self._check_limits()
                 if self._is_finished:
                     return STOP
+                if self._is_recycling:
+                    return _RECYCLE
             self._check_parts()
 
     def _hear(self) -> bytes:
@@ -219,9 +244,8 @@ class Worker:
             self._recycle(f"it has lived for {age:g} seconds")
 
     def _recycle(self, reason: str) -> None:
-        if not self._is_finished:
-            telemetry.emit("djqueue.worker.recycling", worker=self._spec.name, reason=reason)
-            self.stop()
+        telemetry.emit("djqueue.worker.recycling", worker=self._spec.name, reason=reason)
+        self._is_recycling = True
 
     def _check_parts(self) -> None:
         """A part that died silently must not leave a worker that looks healthy."""
@@ -229,7 +253,7 @@ class Worker:
         for part in parts:
             if part.has_died:
                 telemetry.emit("djqueue.worker.broken", logging.CRITICAL, worker=self._spec.name, part=part.name)
-                os._exit(EXIT_BROKEN)
+                process.end(EXIT_BROKEN, is_aborted=True)
 
     def _is_quiet(self) -> bool:
         """Whether all is done that can be: what is stuck will not end."""
@@ -271,7 +295,7 @@ class Worker:
                     ack = ack._replace(state=JobState.RETRYABLE, delay=max(ack.delay, _STUCK_RETRY_SECONDS))
             else:
                 telemetry.emit("djqueue.job.interrupted", logging.WARNING, job=job.id, task=job.task, queue=job.queue)
-                ack = Ack(job.id, job.claim, JobState.AVAILABLE, run.started, is_spent=False)
+                ack = interrupted(job, self._spec.id, started=run.started)
             # First the outcome is ours, then the task is told: what it does now counts no more.
             self._executor.disown(place)
             run.stop("The worker has to leave.")

@@ -1128,6 +1128,38 @@ class TestRescue:
 
         assert [engine.get(job.id).attempt for job in jobs] == [1, 1]
 
+    def test_t48_what_was_not_noted_as_begun_goes_back_unspent_and_marked(self, engine, worker, me):
+        jobs = insert(engine, 3, max_attempts=1)
+        _, b, c = worker.fetch("default", 3, me)
+        assert worker.note_begun({b.id: b.claim, c.id: c.claim - 1, 10**9: 1}) == {b.id}
+        assert worker.note_begun({b.id: b.claim}) == {b.id}
+
+        rescued = worker.rescue([me], as_noted=True, reason="silent")
+
+        assert (rescued.requeued, rescued.discarded) == (2, 1)
+        assert [engine.get(job.id).state for job in jobs] == ["available", "discarded", "available"]
+        assert [engine.get(job.id).attempt for job in jobs] == [0, 1, 0]
+        assert ['"lost"' in job.meta for job in worker.fetch("default", 3, me)] == [True, True]
+
+    def test_t48_a_note_counts_under_its_claim_only(self, engine, worker, me):
+        id = insert_one(engine)
+        job = fetch_one(worker, me)
+        worker.note_begun({job.id: job.claim})
+        worker.ack([ack(job, JobState.AVAILABLE, is_spent=False)])
+        fetch_one(worker, me)
+
+        assert worker.rescue([me], as_noted=True).requeued == 1
+        assert engine.get(id).attempt == 0
+
+    def test_t48_a_job_that_was_noted_can_be_cancelled_and_acknowledged(self, engine, worker, me):
+        a, b = insert(engine, 2)
+        jobs = worker.fetch("default", 2, me)
+        worker.note_begun({job.id: job.claim for job in jobs})
+        engine.cancel([a.id])
+
+        assert worker.ack([ack(jobs[0], JobState.RETRYABLE, delay=9.0), ack(jobs[1])]) == {a.id, b.id}
+        assert [engine.get(job.id).state for job in jobs] == ["cancelled", "completed"]
+
     def test_a_job_that_kills_its_workers_is_discarded_in_the_end(self, engine, worker, register):
         """B20"""
         id = insert_one(engine, max_attempts=3, unique_key="k")

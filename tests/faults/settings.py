@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 
 from tests.settings import *  # noqa: F403
@@ -22,3 +23,10 @@ if os.environ.get("DJQUEUE_TEST_LOGGING"):
         "handlers": {"console": {"class": "logging.StreamHandler"}},
         "root": {"handlers": ["console"], "level": "WARNING"},
     }
+# A project whose workers have a cache of their own.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": "workers" if "runworker" in sys.argv else "site",
+    }
+}

@@ -17,6 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from djqueue import Cancel, Discard, Retry, Snooze, compat, task
+from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
 
 # A store outside of the database refuses the tasks that ask for it, where they are written.
@@ -89,6 +90,12 @@ def return_euro() -> str:
 @task(max_attempts=3)
 def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(max_attempts=1)
+def kill_group() -> None:
+    """As the end of a container: supervisor and worker die together."""
+    os.killpg(0, signal.SIGKILL)
 
 
 @task(max_attempts=2, backoff=0)
@@ -164,6 +171,13 @@ LEFT: list[Any] = []
 def leave_orphans(count: int) -> list[int]:
     """Start processes whose parent ends before they do."""
     return [int(subprocess.check_output(["sh", "-c", "sleep 1 >/dev/null & echo $!"])) for _ in range(count)]
+
+
+@task(max_attempts=1)
+def cache_location() -> str:
+    from django.conf import settings
+
+    return str(settings.CACHES["default"]["LOCATION"])
 
 
 @task(max_attempts=1)

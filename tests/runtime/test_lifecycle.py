@@ -185,22 +185,53 @@ class TestRecycling:
 
         assert "worker.recycling" in running.log
 
+    def test_t49_a_recycle_waits_for_its_jobs_and_another_process_takes_over_the_queue(self) -> None:
+        long = tasks.nap.using(max_attempts=1, priority=10).enqueue("long", 12)
+
+        env = {"DJQUEUE_SHUTDOWN_TIMEOUT": "1"}
+        with worker("--max-age", "2", "--concurrency", "1", env=env) as running:
+            running.wait_for_log("worker.recycling")
+            tasks.record.enqueue("after")
+            eventually(lambda: Entry.objects.filter(label="after").exists(), 30, lambda: running.log)
+            eventually(lambda: ended() == 2, explain=lambda: running.log)
+
+        assert (stored(long).state, stored(long).attempt) == (JobState.COMPLETED, 1)
+        assert Entry.objects.filter(label="long").count() == 1
+        assert "job.interrupted" not in running.log
+
+    def test_t49_a_stop_ends_a_recycle_that_waits(self) -> None:
+        tasks.nap.enqueue("long", 600)
+
+        with worker("--max-age", "1", env={"DJQUEUE_SHUTDOWN_TIMEOUT": "1"}) as running:
+            running.wait_for_log("worker.recycling")
+            running.stop()
+            assert running.wait() == 0, running.log
+
+        assert states() == {"available": 1}
+
 
 class TestInterruption:
-    def test_a_job_that_never_ends_before_its_worker_does_spends_attempts_in_the_end(self) -> None:
-        result = tasks.nap.using(max_attempts=5).enqueue("long", 60)
+    @pytest.mark.parametrize("max_attempts", [5, 1])
+    def test_t49_a_job_that_never_ends_before_its_worker_does_spends_its_attempts_and_ends(
+        self, max_attempts: int
+    ) -> None:
+        result = tasks.nap.using(max_attempts=max_attempts).enqueue("long", 60)
 
-        for _ in range(4):
+        for turn in range(4):
             with worker() as running:
-                eventually(lambda: stored(result).state == JobState.EXECUTING, explain=lambda: running.log)
-                running.wait_for_log("worker.start")
+                eventually(lambda turn=turn: Entry.objects.count() == turn + 1, explain=lambda: running.log)
                 running.stop(signal.SIGTERM)
                 running.wait_for_log("worker.draining")
                 running.stop(signal.SIGTERM)
                 assert running.wait() == 0, running.log
 
         job = stored(result)
-        assert (job.state, job.attempt, job.meta["interrupted"]) == (JobState.AVAILABLE, 1, 4)
+        assert job.attempt == 1
+        if max_attempts == 1:
+            assert job.state == JobState.DISCARDED
+            assert "4th time" in job.errors[0]["message"]
+        else:
+            assert (job.state, job.meta["interrupted"]) == (JobState.AVAILABLE, 4)
 
 
 class TestCancel:

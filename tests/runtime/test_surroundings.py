@@ -7,13 +7,18 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
-from djqueue.runtime import logs
+from djqueue.runtime import logs, parent_settings
 from djqueue.runtime.claims import ClaimBlock
-from tests.backlog import states
+from djqueue.states import JobState
+from tests.backlog import engine, states, stored
 from tests.ledger import tasks
 from tests.processes import environment, worker
 
@@ -47,6 +52,76 @@ class TestStreams:
             assert running.wait() == 0, running.log
 
         assert running.log.count("grüß Gott") == 2
+
+
+class TestSettings:
+    def test_t08_a_worker_in_a_test_never_works_on_another_database(self, settings: Any, store: str) -> None:
+        result = tasks.noop.enqueue()
+        names = ["DATABASES['default']"]
+        if store == "valkey":
+            settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default"]}}
+            names.append("TASKS['default']")
+
+        with pytest.raises(CommandError) as refused:
+            call_command("runworker", drain=True)
+
+        assert all(name in str(refused.value) for name in names), refused.value
+        assert stored(result).state == JobState.AVAILABLE
+        assert not engine().workers()
+
+    def test_t08_settings_that_have_no_module_are_refused_in_a_sentence(self, tmp_path: Path) -> None:
+        script = tmp_path / "single.py"
+        script.write_text(
+            "import django\n"
+            "from django.conf import settings\n"
+            "from tests import settings as written\n"
+            "settings.configure(**{name: value for name, value in vars(written).items() if name.isupper()})\n"
+            "django.setup()\n"
+            "from django.core.management import execute_from_command_line\n"
+            "execute_from_command_line(['single.py', 'runworker', '--drain'])\n"
+        )
+
+        run = subprocess.run(
+            [sys.executable, script],
+            env={**environment(), "PYTHONPATH": os.getcwd(), "PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+
+        assert run.returncode == 1
+        assert "settings.configure()" in run.stderr
+        assert "Traceback" not in run.stderr
+
+    def test_t08_settings_that_look_at_the_command_line_are_the_same_in_worker_processes(self) -> None:
+        result = tasks.cache_location.enqueue()
+
+        with worker("--drain", env={"DJANGO_SETTINGS_MODULE": "tests.faults.settings"}) as running:
+            assert running.wait() == 0, running.log
+
+        assert stored(result).result == "workers"
+
+    def test_t08_a_worker_outside_of_the_main_thread_is_refused_in_a_sentence(self) -> None:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(CommandError, match="main thread"):
+            pool.submit(call_command, "runworker", drain=True).result()
+
+
+def test_t08_what_django_and_a_login_change_by_themselves_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SimpleNamespace(CACHES={}, TASKS={})
+    monkeypatch.setattr(parent_settings, "settings", here)
+    default = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop", "HOST": "db"}
+    here.DATABASES = {"default": {**default, "USER": "v-1"}, "replica": {**default, "HOST": "db-2"}}
+    theirs = parent_settings.digests("default")
+
+    here.DATABASES = {
+        "default": {**default, "USER": "v-2", "PORT": "", "ATOMIC_REQUESTS": False},
+        "replica": {**default, "HOST": "db-3"},
+        "none": {"ENGINE": "django.db.backends.dummy"},
+    }
+
+    assert parent_settings.differences(theirs, "default") == []
+    here.DATABASES["default"]["HOST"] = "elsewhere"
+    assert parent_settings.differences(theirs, "default") == ["DATABASES['default']"]
 
 
 class TestLogging:

@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
 from djqueue.engines.postgres.place import Place
@@ -25,7 +23,7 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.engines.steered import clean
-from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
@@ -285,7 +283,7 @@ class PostgresWorkerEngine(Session):
             return 0
         try:
             [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
-        except psycopg.ProgrammingError as error:
+        except EngineDenied as error:
             # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
             logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
             return 0
@@ -296,12 +294,17 @@ class PostgresWorkerEngine(Session):
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
         return list(map(Heartbeat._make, rows))
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims have been called; return the ids of those that still execute."""
+        return {id for (id,) in self._run("note_begun", {"ids": list(claims), "claims": list(claims.values())})}
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -313,6 +316,7 @@ class PostgresWorkerEngine(Session):
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "as_noted": as_noted,
                 "kept_id": list(kept or ()),
                 "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
@@ -329,7 +333,8 @@ class PostgresWorkerEngine(Session):
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+        reason = "The worker was lost, and its record with it."
+        return self.rescue(claimers, as_noted=True, reason=reason, limit=limit, now=now)
 
     def prune(
         self,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from djqueue.maintenance.scheduler import Scheduler
@@ -29,6 +30,8 @@ class Command(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
+        if threading.current_thread() is not threading.main_thread():
+            raise CommandError("runcron has to run in the main thread of its process, where signals are handled.")
         with leaving_at_once():
             return super().execute(*args, **options)
 

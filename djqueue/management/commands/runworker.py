@@ -6,6 +6,7 @@ import argparse
 import os
 import socket
 import sys
+import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,6 +15,7 @@ from django.db import connections
 from djqueue import conf
 from djqueue.management.backends import backend_of, outboxes_of
 from djqueue.management.notices import notice
+from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
@@ -75,10 +77,17 @@ class Command(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
+        if threading.current_thread() is not threading.main_thread():
+            raise CommandError("runworker has to run in the main thread of its process, where signals are handled.")
         with leaving_at_once():
             return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
+        if parent_settings.module() is None:
+            raise CommandError(
+                "runworker starts processes of its own, which load the settings from a module, and settings.configure() was"
+                " called here. Put the settings into a module and name it in DJANGO_SETTINGS_MODULE."
+            )
         alias = options["backend"]
         backend = backend_of(alias)
         settings = backend.settings
@@ -101,7 +110,11 @@ class Command(BaseCommand):
             notice(self, _banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
-        sys.exit(Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend)).run())
+        supervisor = Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend))
+        code = supervisor.run()
+        if supervisor.refusal:
+            raise CommandError(supervisor.refusal, returncode=code)
+        sys.exit(code)
 
 
 def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:

@@ -8,7 +8,7 @@
 -- A job handed back (available, not spent) keeps its ready_at, and with it its place in the queue. A state that waits, with no
 -- time to wait, is available at once: no stager has to come by.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
--- that never ends before its worker does would start for ever. The last attempt is never taken this way.
+-- that never ends before its worker does would start for ever. The last attempt is never taken this way: the worker discards it.
 -- Why the ids are asked for twice: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at

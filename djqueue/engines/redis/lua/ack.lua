@@ -7,7 +7,7 @@
 -- A job handed back (available, not spent) keeps its place in the queue. A state that waits, with no time to wait, is available at
 -- once: no stager has to come by. A job that somebody wants cancelled is cancelled instead of put back.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
--- that never ends before its worker does would start for ever. The last attempt is never taken this way.
+-- that never ends before its worker does would start for ever. The last attempt is never taken this way: the worker discards it.
 local at = moment(ARGV[1])
 local acks = cmsgpack.unpack(ARGV[2])
 local count = #acks / 10
