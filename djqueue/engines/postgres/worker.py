@@ -129,11 +129,11 @@ class PostgresWorkerEngine(Session):
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
         # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
-        jobs = list(
-            map(TakenJob._make, self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}))
-        )
-        for job in jobs:
-            job.attempted_by = worker
+        jobs = []
+        for *row, unique_key in self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}):
+            job = TakenJob._make(row)
+            job.attempted_by, job.unique_key = worker, unique_key
+            jobs.append(job)
         return jobs
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
@@ -188,7 +188,11 @@ class PostgresWorkerEngine(Session):
         # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
         try:
-            self._run_all(taken_statements(taken, now))
+            try:
+                self._run_all(taken_statements(taken, now))
+            except (EngineBusy, EngineRefused):
+                # Somebody has just taken the unique key of one of them: they go back without.
+                self._run_all(taken_statements(taken, now, with_keys=False))
         except EngineUnavailable as error:
             error.accepted = frozenset(accepted)
             raise
