@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from djqueue.states import JobState
-from tests.backlog import engine, stored
+from tests.backlog import ended, engine, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
 from tests.processes import eventually, worker
@@ -20,11 +20,10 @@ NEIGHBOURS = 20
 
 
 def test_t48_neighbours_that_never_started_run_and_the_job_that_kills_its_group_ends() -> None:
-    for number in range(100):
-        tasks.record.enqueue(f"warm {number}")
+    tasks.noop.enqueue_many(((), {}) for _ in range(300))
     with worker("--concurrency", "1") as running:
         # Many short ones, so that the lane prefetches; and all of the rest in one fetch.
-        eventually(lambda: Entry.objects.count() == 100, 60, lambda: running.log)
+        eventually(lambda: ended() == 300, 60, lambda: running.log)
         engine().pause("default")
         poison = tasks.kill_group.enqueue()
         neighbours = [tasks.record.using(max_attempts=1).enqueue(f"neighbour {number}") for number in range(NEIGHBOURS)]
