@@ -96,6 +96,23 @@ def drain(expected: int, *args: str) -> float:
     return float(seconds)
 
 
+def ramp_up(first: int = 10_000) -> float:
+    """Return the speed of the first jobs that began, as a share of that of the others; not a number if there are no others."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM min(at)), extract(epoch FROM max(at) FILTER (WHERE number = %s)),"
+            " extract(epoch FROM max(at)), count(*) FROM"
+            " (SELECT started_at AS at, row_number() OVER (ORDER BY started_at) AS number FROM djqueue_finishedjob) AS job",
+            [first],
+        )
+        began, then, ended, count = cursor.fetchone()
+    if count <= first or then in (began, ended):
+        return math.nan
+    return float(first / (then - began) / ((count - first) / (ended - then)))
+
+
 def repeat(times: int, measure: Callable[[], float]) -> str:
     """Measure several times; return the median with its range."""
     return spread([measure() for _ in range(times)])

@@ -26,6 +26,7 @@ from asgiref.sync import sync_to_async
 
 from djqueue import compat, conf
 from djqueue.compression import readable
+from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
 from djqueue.moments import as_django
@@ -215,6 +216,10 @@ def _steer_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[
 
 def _steerable(verb: str, jobs: JobFilter) -> JobFilter:
     """Narrow a filter to what the verb does something to."""
+    for name in ("queue", "task", "task_prefix"):
+        text = getattr(jobs, name)
+        if text is not None and not (isinstance(text, str) and is_storable(text)):
+            raise ValueError(f"Invalid {name} {text!r:.100}: no job can have it.")
     states = tuple(JobState(state) for state in jobs.states)
     if wrong := [state.value for state in states if state not in STEERABLE[verb]]:
         can = ", ".join(state.value for state in STEERABLE[verb])

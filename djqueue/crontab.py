@@ -20,6 +20,7 @@ from djqueue import compat, registry
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
+from djqueue.encoding import is_storable
 from djqueue.engines.cron import CronEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
@@ -45,7 +46,7 @@ def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEnt
 
 def get(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
     """Return the entry; raise ``UnknownCron`` if there is none of this name."""
-    found = _cron(backend).entries([name])
+    found = _cron(backend).entries([name]) if is_storable(name) else []
     if not found:
         raise UnknownCron(f"The crontab has no entry {name!r:.250}.")
     return found[0]

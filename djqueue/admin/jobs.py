@@ -7,20 +7,21 @@ from typing import Any, TypeVar, cast
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin import detail, filters, steering
+from djqueue.admin import detail, filters, gone, steering
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.stores import bare, store_of
+from djqueue.admin.stores import bare, may_view, store_of
 from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
 from djqueue.states import JobState
@@ -84,6 +85,19 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         store = store_of(request)
+        job_id = filters.job_id(store.bare(unquote(object_id)))
+        job = None if job_id is None else store.job(job_id)
+        model = self.model if job is None else detail.table_of(job)
+        if not may_view(request, model):
+            raise PermissionDenied
+        if job is None:
+            return gone.view(self, request, unquote(object_id))
+        if model is not self.model:
+            # It has finished since, or runs again.
+            name = f"admin:{self.opts.app_label}_{model._meta.model_name}_history"
+            return HttpResponseRedirect(
+                reverse(name, args=[quote(store.key(job_id))], current_app=self.admin_site.name)
+            )
         # What somebody did to a job is logged under the table that held it then.
         entries = (
             LogEntry.objects.filter(

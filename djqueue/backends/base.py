@@ -66,6 +66,7 @@ class QueueBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        checks.report_missing_app(alias)
         self._valid: _AnyTask | None = None
         """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate
 from queue import Empty, SimpleQueue
 
@@ -39,6 +40,9 @@ _UNSTORABLE = (
     '{"exception": "djqueue.exceptions.EngineRefused", "message": "The outcome could not be stored; the log of the'
     ' worker says why.", "traceback": ""}'
 )
+
+_NO_JOB = Ack(0, 0, JobState.COMPLETED)
+"""No job has this id: it is stale everywhere, and changes nothing."""
 
 
 class Acker(Service):
@@ -81,6 +85,13 @@ class Acker(Service):
 
     def wake(self) -> None:
         self._queue.put(None)
+
+    def run(self) -> None:
+        # Connect while the producer does, and let the session read what it needs to store an outcome, before there is one: the first
+        # takes many times as long as those that follow, and a thousand jobs may have ended by then.
+        with suppress(Exception):  # the first outcome meets the same error, and says so
+            self._engine.ack([_NO_JOB])
+        super().run()
 
     def run_once(self) -> float:
         """Wait for an outcome and write it together with all that are there by then."""

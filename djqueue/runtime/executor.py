@@ -292,6 +292,11 @@ class Executor:
         """Note that the function is about to be called; None if its time is over, or the claim perhaps."""
         job = execution.job
         try:
+            if '"lost"' in job.meta and not self._note_begun(job):
+                self._acker.put(
+                    for_job(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), job), execution.place
+                )
+                return None
             run = Run(execution)
             if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
                 self._expire(run)
@@ -310,6 +315,16 @@ class Executor:
             self._acker.put(broken(job, self._worker, error, started=None), execution.place)
             return None
         return run
+
+    def _note_begun(self, job: ClaimedJob) -> bool:
+        """Note the start of a job that was lost with its worker before: should it end this one too, it has spent its attempt."""
+        if job.is_taken:
+            return True
+        try:
+            with self._engine.open_worker() as own:
+                return job.id in own.note_begun({job.id: job.claim})
+        except EngineUnavailable:
+            return False
 
     def _expire(self, run: Run) -> None:
         job = run.execution.job

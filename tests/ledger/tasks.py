@@ -92,6 +92,12 @@ def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@task(max_attempts=1)
+def kill_group() -> None:
+    """As the end of a container: supervisor and worker die together."""
+    os.killpg(0, signal.SIGKILL)
+
+
 @task(max_attempts=2, backoff=0)
 def end_process(code: int) -> None:
     os._exit(code)

@@ -129,11 +129,11 @@ class PostgresWorkerEngine(Session):
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
         # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
-        jobs = list(
-            map(TakenJob._make, self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}))
-        )
-        for job in jobs:
-            job.attempted_by = worker
+        jobs = []
+        for *row, unique_key in self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}):
+            job = TakenJob._make(row)
+            job.attempted_by, job.unique_key = worker, unique_key
+            jobs.append(job)
         return jobs
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
@@ -188,7 +188,11 @@ class PostgresWorkerEngine(Session):
         # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
         try:
-            self._run_all(taken_statements(taken, now))
+            try:
+                self._run_all(taken_statements(taken, now))
+            except (EngineBusy, EngineRefused):
+                # Somebody has just taken the unique key of one of them: they go back without.
+                self._run_all(taken_statements(taken, now, with_keys=False))
         except EngineUnavailable as error:
             error.accepted = frozenset(accepted)
             raise
@@ -294,12 +298,17 @@ class PostgresWorkerEngine(Session):
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
         return list(map(Heartbeat._make, rows))
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims have been called; return the ids of those that still execute."""
+        return {id for (id,) in self._run("note_begun", {"ids": list(claims), "claims": list(claims.values())})}
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -311,6 +320,7 @@ class PostgresWorkerEngine(Session):
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "as_noted": as_noted,
                 "kept_id": list(kept or ()),
                 "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
@@ -327,7 +337,8 @@ class PostgresWorkerEngine(Session):
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
+        reason = "The worker was lost, and its record with it."
+        return self.rescue(claimers, as_noted=True, reason=reason, limit=limit, now=now)
 
     def prune(
         self,

@@ -197,6 +197,9 @@ def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
     """Return a job as taken, of which nothing is left in the store."""
     job = TakenJob._make(read_claimed(at, *stored))
     job.attempted_by = worker
+    payload = stored[1]
+    if payload[1] & 1:  # the flag of a job that has one
+        job.unique_key = unpack(payload)[7]
     return job
 
 

@@ -40,6 +40,7 @@ local SNOOZED, INTERRUPTED, MAX_ATTEMPTS, CANCEL_REQUEST = 14, 15, 16, 17
 -- The flags of a job and of a claim.
 local HAS_KEY = 1
 local HAS_RUN, IS_CANCEL_REQUESTED = 2, 4 -- of a claim: whether there is more to read than the proof
+local HAS_BEGUN = 8 -- of a claim: its function has been called, see note_begun.lua
 
 local function has(flags, flag)
     return flags % (2 * flag) >= flag
