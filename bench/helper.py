@@ -63,9 +63,10 @@ def describe() -> str:
 
 
 @contextmanager
-def worker(*args: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``manage.py runworker`` quietly for the length of a block."""
-    process = subprocess.Popen([sys.executable, "-m", "django", "runworker", "-v", "0", *args], start_new_session=True)
+def worker(*args: str, log: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``manage.py runworker`` quietly for the length of a block; without ``log`` its log lines are made and dropped."""
+    command = [sys.executable, "-m", "django", "runworker", "-v", "0", *args]
+    process = subprocess.Popen(command, start_new_session=True, stderr=None if log else subprocess.DEVNULL)
     try:
         yield process
     finally:

@@ -282,6 +282,7 @@ def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
             traceback=str(entry.get("traceback") or entry.get("message") or ""),
         )
         for entry in entries
+        if "left_out" not in entry
     ]
 
 

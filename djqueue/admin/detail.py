@@ -139,6 +139,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
 def _failure(error: object) -> Failure:
     if not isinstance(error, dict):
         return Failure(gettext("Unreadable"), pretty(error), "", "")
+    if "left_out" in error:
+        return Failure(gettext("%(count)s errors are left out here") % {"count": error["left_out"]}, "", "", "")
     at = parse_time(error.get("at"))
     worker = ""
     with suppress(ValueError):

@@ -25,7 +25,7 @@ from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, Unique
 from djqueue.results import BulkResult, TaskResult, from_insert, from_job
 from djqueue.signatures import check_arguments, checker
 from djqueue.tasks import Task
-from djqueue.unique import Unique, key_of
+from djqueue.unique import key_of, rule_of
 
 if TYPE_CHECKING:
     from djqueue.outbox import Outbox
@@ -274,17 +274,6 @@ class QueueBackend(compat.BaseTaskBackend):
 def _on_the_sync_thread(enqueue: Callable[..., TaskResult], *args: Any) -> TaskResult:
     # Wrapped once: to wrap anew for each job takes longer than to encode it.
     return enqueue(*args)
-
-
-def rule_of(unique: Unique) -> UniqueRule:
-    """Return what the store has to know about a task's rule."""
-    return UniqueRule(
-        window=unique.window,
-        holds_completed=unique.scope == "live+completed",
-        replace=unique.debounce is not None or unique.on_conflict == "replace",
-        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
-        follow_up=unique.has_follow_up,
-    )
 
 
 def _duplicate_error(task: Task, job: InsertedJob, where: str = "") -> DuplicateJob:

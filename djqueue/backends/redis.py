@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 
 from djqueue import conf
-from djqueue.backends.base import Inserts, QueueBackend, rule_of
+from djqueue.backends.base import Inserts, QueueBackend
 from djqueue.backends.deferred import Deferred, deferred
 from djqueue.backends.items import Chunks, Ids, read_to_the_end
 from djqueue.backends.stock import Stock
@@ -35,6 +35,7 @@ from djqueue.pushes import again
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.states import JobState
 from djqueue.tasks import Task
+from djqueue.unique import rule_of
 
 if TYPE_CHECKING:
     from djqueue.engines.redis import RedisEngine

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import UTC, datetime
 from uuid import UUID
 
 from djqueue import compat, hooks, telemetry
@@ -77,7 +76,9 @@ class Observers:
             try:
                 result = self._result(run)
                 value = json.loads(ack.result) if ack.result is not None else None
-                finish(result, ack.state, at=datetime.now(UTC), value=value, error=error, traceback=traceback)
+                finish(
+                    result, ack.state, at=run.by_the_store(ack.finished), value=value, error=error, traceback=traceback
+                )
                 compat.task_finished.send_robust(self._sender, task_result=result)
             except BaseException as problem:
                 hooks.report(problem, "The signal task_finished could not be sent for job %s.", job.id)

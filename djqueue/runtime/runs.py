@@ -70,14 +70,15 @@ class Run:
     @property
     def started_at(self) -> datetime:
         """When it began, by the store's clock."""
-        return self._by_the_store(self.started)
+        return self.by_the_store(self.started)
 
     @property
     def deadline_at(self) -> datetime | None:
         """The deadline, by the store's clock."""
-        return None if self.deadline is None else self._by_the_store(self.deadline)
+        return None if self.deadline is None else self.by_the_store(self.deadline)
 
-    def _by_the_store(self, moment: float) -> datetime:
+    def by_the_store(self, moment: float) -> datetime:
+        """Translate a moment of this process's monotonic clock."""
         # The claim was made by the store's clock, and a moment later it was here.
         return self.execution.job.attempted_at + timedelta(seconds=moment - self.execution.claimed)
 

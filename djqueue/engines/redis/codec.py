@@ -155,7 +155,7 @@ def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, d
         expires_at=_changed(reexpires, expires),
         started_at=moment(started) if started else None,
         finished_at=moment(finished) if finished else None,
-        errors=json.loads(errors_text(errors)),
+        errors=[_dated(error) for error in json.loads(errors_text(errors))],
         result=json.loads(result) if result else None,
         meta=merged_meta(meta, notes, snoozed, interrupted),
         unique_key=key,
@@ -208,6 +208,13 @@ def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
     if not errors:
         return "[]"
     return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
+
+
+def _dated(error: Any) -> Any:
+    """Give an error the time that the server noted for it."""
+    if isinstance(error, dict) and isinstance(micros := error.pop("at_micros", None), int):
+        error["at"] = moment(micros).isoformat()
+    return error
 
 
 def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:

@@ -60,5 +60,6 @@ def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any
             errors,
             int(min(max(0.0, ack.delay), LONGEST_DELAY_SECONDS) * 1e6),
             ack.note is not None and ack.note,
+            ack.error is not None,
         )
     return flat

@@ -64,7 +64,13 @@ lost AS MATERIALIZED (
 ),
 requeued AS (
     UPDATE djqueue_job AS job
-    SET state = 'available', attempt = lost.new_attempt, errors = job.errors || lost.new_errors,
+    SET state = 'available', attempt = lost.new_attempt, errors = (CASE
+        WHEN jsonb_array_length(lost.new_errors) = 0 OR jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50
+            THEN job.errors
+        WHEN job.errors -> 10 ? 'left_out'
+            THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
+        ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
+    END) || lost.new_errors,
         meta = CASE WHEN lost.new_meta = '{}' THEN job.meta ELSE job.meta || lost.new_meta END
     FROM lost
     WHERE job.ctid = lost.place AND lost.new_state = 'available'

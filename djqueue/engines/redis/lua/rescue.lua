@@ -43,7 +43,7 @@ for number, entry in ipairs(lost) do
     end
     released[#released + 1] = id
     if has_run then
-        append(run, ERRORS, {'WorkerLost', attempt, at, worker, ARGV[5]})
+        append_error(run, {'WorkerLost', attempt, at, worker, ARGV[5]})
     end
     run[ATTEMPT] = has_run and attempt or attempt - 1
     run[CLAIM], run[WORKER], run[ATTEMPTED_AT] = claim, worker, attempted_at
