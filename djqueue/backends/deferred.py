@@ -35,6 +35,8 @@ from djqueue.states import JobState
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _JOBS_TOGETHER = 1000
 """What was enqueued one by one goes into the store together."""
+_CHARACTERS_TOGETHER = 16_000_000
+"""A thousand jobs of the largest arguments would take gigabytes, here and in one message to the server."""
 _PUSH_CHARACTERS = 1_000_000
 """What one push of many jobs takes, and so one row of an outbox: databases limit the size of a statement."""
 
@@ -182,13 +184,16 @@ def _parts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _together(pushes: Iterable[Push]) -> Iterator[list[Push]]:
     """Yield what can be stored at once, in order."""
     some: list[Push] = []
-    count = 0
+    count = characters = 0
     for push in pushes:
-        if some and not (_is_like(some[-1], push) and count + len(push.ids) <= _JOBS_TOGETHER):
+        size = sum([len(job.args) + len(job.kwargs) for job in push.jobs])
+        is_full = count + len(push.ids) > _JOBS_TOGETHER or characters + size > _CHARACTERS_TOGETHER
+        if some and (is_full or not _is_like(some[-1], push)):
             yield some
-            some, count = [], 0
+            some, count, characters = [], 0, 0
         some.append(push)
         count += len(push.ids)
+        characters += size
     if some:
         yield some
 
