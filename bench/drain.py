@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 
 from bench import helper
 
@@ -18,13 +19,17 @@ def main() -> None:
     helper.setup()
     from bench import tasks
 
+    ramps = []
+
     def measure() -> float:
         helper.empty()
         task = tasks.anoop if options.is_async else tasks.noop
         task.enqueue_many((((), {}) for _ in range(options.jobs)), batch_size=5000)
         helper.checkpoint()
         arguments = ["--concurrency", str(options.concurrency), "--processes", str(options.processes)]
-        return options.jobs / helper.drain(options.jobs, *arguments)
+        speed = options.jobs / helper.drain(options.jobs, *arguments)
+        ramps.append(helper.ramp_up())
+        return speed
 
     print(helper.describe())
     kind = "async" if options.is_async else "sync"
@@ -32,6 +37,7 @@ def main() -> None:
         f"drain of {options.jobs:,} {kind} no-op jobs, {options.processes} process(es), concurrency {options.concurrency}:"
         f" {helper.repeat(options.repeat, measure)} jobs/s"
     )
+    print(f"the first 10,000 of them: {statistics.median(ramps):.0%} of the speed of the others")
 
 
 if __name__ == "__main__":

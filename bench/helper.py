@@ -63,9 +63,10 @@ def describe() -> str:
 
 
 @contextmanager
-def worker(*args: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``manage.py runworker`` quietly for the length of a block."""
-    process = subprocess.Popen([sys.executable, "-m", "django", "runworker", "-v", "0", *args], start_new_session=True)
+def worker(*args: str, log: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``manage.py runworker`` quietly for the length of a block; without ``log`` its log lines are made and dropped."""
+    command = [sys.executable, "-m", "django", "runworker", "-v", "0", *args]
+    process = subprocess.Popen(command, start_new_session=True, stderr=None if log else subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -94,6 +95,23 @@ def drain(expected: int, *args: str) -> float:
         [left] = cursor.fetchone()
     assert (count, left) == (expected, 0), f"{count} of {expected} jobs completed, {left} left"
     return float(seconds)
+
+
+def ramp_up(first: int = 10_000) -> float:
+    """Return the speed of the first jobs that began, as a share of that of the others; not a number if there are no others."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM min(at)), extract(epoch FROM max(at) FILTER (WHERE number = %s)),"
+            " extract(epoch FROM max(at)), count(*) FROM"
+            " (SELECT started_at AS at, row_number() OVER (ORDER BY started_at) AS number FROM djqueue_finishedjob) AS job",
+            [first],
+        )
+        began, then, ended, count = cursor.fetchone()
+    if count <= first or then in (began, ended):
+        return math.nan
+    return float(first / (then - began) / ((count - first) / (ended - then)))
 
 
 def repeat(times: int, measure: Callable[[], float]) -> str:

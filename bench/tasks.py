@@ -46,3 +46,25 @@ def lateness(sent: float) -> float:
 def fail_twice(context: Any) -> None:
     if context.attempt < 3:
         raise ValueError("again")
+
+
+@task(timeout=3600)
+def carry(load: str) -> int:
+    return len(load)
+
+
+@task(timeout=3600, takes_context=True)
+async def acarry(context: Any, load: str) -> int:
+    await asyncio.sleep(0)
+    return len(load) + context.attempt
+
+
+@task(max_attempts=1, timeout=3600)
+def fail_at_once(number: int) -> None:
+    raise ValueError(f"job {number} fails")
+
+
+@task(max_attempts=2, backoff=0, takes_context=True)
+def fail_once(context: Any) -> None:
+    if context.attempt < 2:
+        raise ValueError("again")

@@ -26,8 +26,10 @@ from asgiref.sync import sync_to_async
 
 from djqueue import compat, conf
 from djqueue.compression import readable
+from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
+from djqueue.moments import as_django
 from djqueue.records import Found, Job, JobFilter, Steered, SteerOutcome
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
@@ -39,6 +41,7 @@ DEFAULT_ALIAS = compat.DEFAULT_TASK_BACKEND_ALIAS
 BATCH = 1000
 COUNT_LIMIT = 1_000_000
 _EXAMPLES = 5
+_TIMES = ("attempted_at", "inserted_at", "scheduled_at", "ready_at", "expires_at", "started_at", "finished_at")
 _WAITING = tuple(state for state in LIVE_STATES if state is not JobState.EXECUTING)
 
 STEERABLE: Mapping[str, tuple[JobState, ...]] = {
@@ -83,7 +86,8 @@ def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
     if found is None:
         return None
     args, kwargs = readable(found.args, found.kwargs)
-    return replace(found, args=args, kwargs=kwargs)
+    times = {name: as_django(getattr(found, name)) for name in _TIMES}
+    return replace(found, args=args, kwargs=kwargs, **times)
 
 
 @overload
@@ -212,6 +216,10 @@ def _steer_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[
 
 def _steerable(verb: str, jobs: JobFilter) -> JobFilter:
     """Narrow a filter to what the verb does something to."""
+    for name in ("queue", "task", "task_prefix"):
+        text = getattr(jobs, name)
+        if text is not None and not (isinstance(text, str) and is_storable(text)):
+            raise ValueError(f"Invalid {name} {text!r:.100}: no job can have it.")
     states = tuple(JobState(state) for state in jobs.states)
     if wrong := [state.value for state in states if state not in STEERABLE[verb]]:
         can = ", ".join(state.value for state in STEERABLE[verb])

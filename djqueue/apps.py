@@ -8,7 +8,6 @@ import threading
 from importlib import import_module
 
 from django.apps import AppConfig
-from django.core import checks
 
 if (
     sys.argv[1:2] in (["runworker"], ["runcron"])
@@ -29,9 +28,6 @@ class DjqueueConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from djqueue.checks import check_backends, check_servers
-
-        checks.register(check_backends)
-        checks.register(check_servers, checks.Tags.database)
+        import_module("djqueue.checks")
         if "DJQUEUE_BENCHMARK" in os.environ:  # a worker that manage.py benchqueue started
             import_module("djqueue.benchmark.tasks")

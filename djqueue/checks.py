@@ -2,22 +2,30 @@
 
 The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On
 Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
-does.
+does. Importing this module registers the checks: a project that forgot djqueue in INSTALLED_APPS has to hear of it too, and
+imports the module with the backend that its TASKS name.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from djqueue import compat, conf, extras
 from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
+
+logger = logging.getLogger("djqueue.checks")
+
+_NOT_INSTALLED = "djqueue is not in INSTALLED_APPS, so its tables and commands are missing."
+_INSTALL = "Add 'djqueue' to INSTALLED_APPS and run manage.py migrate."
+_is_reported = False
 
 
 def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
@@ -27,8 +35,8 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
     if not apps.is_installed("djqueue"):
         messages.append(
             Error(
-                "djqueue is not in INSTALLED_APPS, so its tables and commands are missing.",
-                hint="Add 'djqueue' to INSTALLED_APPS and run manage.py migrate.",
+                _NOT_INSTALLED,
+                hint=_INSTALL,
                 obj=where,
                 id="djqueue.E001",
             )
@@ -75,6 +83,18 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
     return messages
 
 
+def report_missing_app(alias: str) -> None:
+    """Log that djqueue is not installed, once per process.
+
+    ``manage.py check`` may import a project's tasks with its URLs, when it has put together already which checks to run.
+    """
+    global _is_reported
+    if not _is_reported and apps.ready and not apps.is_installed("djqueue"):
+        _is_reported = True
+        logger.error("TASKS[%r]: (djqueue.E001) %s %s", alias, _NOT_INSTALLED, _INSTALL)
+
+
+@register
 def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckMessage]:
     """Check every backend in TASKS, where the framework does not do it itself."""
     if compat.FRAMEWORK == "django_tasks" and not apps.is_installed("django_tasks"):
@@ -82,6 +102,7 @@ def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckM
             yield from backend.check()
 
 
+@register(Tags.database)
 def check_servers(
     app_configs: object = None, databases: Collection[str] | None = None, **kwargs: Any
 ) -> Iterable[CheckMessage]:

@@ -104,6 +104,8 @@ class RedisOptions(Options):
     """What the names of all keys begin with. Projects that share a server need different ones."""
     database: str = "default"
     """The alias in DATABASES whose transactions an enqueue follows: the job goes out when they commit."""
+    answer_timeout_seconds: float = 30.0
+    """How long the server may take for an answer before it counts as away, for enqueues and for workers."""
     outbox: bool = False
     """True: what is enqueued in a transaction is written to a table of that database first, and a crash between the commit
     and the server loses nothing."""
@@ -130,6 +132,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),
     "poll_interval_seconds": (0.05, 3600),
+    "answer_timeout_seconds": (0.1, 3600),
     "statement_timeout_seconds": (1, 3600),
     "give_up_after_seconds": (1, 10_000_000),
     "shutdown_timeout_seconds": (0, 86_400),
@@ -185,26 +188,27 @@ def _problem(key: str, value: object, default: object) -> str:
 def _url_problem(value: object) -> str:
     wanted = "'url' takes an address like redis://user:password@host:6379/0, rediss://… or unix:///path/of/socket"
     if not isinstance(value, str):
-        return f"{wanted}, not {value!r:.80}."
+        # Not what is in it: that may be an address with its password.
+        return f"{wanted}, not {value if value is None or isinstance(value, int) else f'a {type(value).__name__}'}."
     try:
         parts = urlsplit(value)
         has_port = parts.port is None or parts.port > 0
-    except ValueError as error:
-        return f"{wanted}: {error}."
-    # The address itself is not shown: it may hold a password.
+    except ValueError:
+        return f"{wanted}; this one cannot be read."
+    # Nothing of the address is shown: whatever is in the wrong place there may be a part of the password.
     if parts.scheme not in ("redis", "rediss", "unix"):
-        return f"{wanted}; this one begins with {parts.scheme or value[:8]!r}."
+        return f"{wanted}; this one begins with none of them."
     if parts.scheme == "unix" and not parts.path.strip("/"):
         return f"{wanted}; this one names no socket."
     if not has_port:
         return f"{wanted}; 0 is no port."
     known = (*_URL_PARAMETERS, *(_TLS_PARAMETERS if parts.scheme == "rediss" else ()))
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(set(parameters) - set(known)):
-        return f"{wanted}; it takes {', '.join(known)} after a question mark, not {', '.join(unknown)}."
+    if set(parameters) - set(known):
+        return f"{wanted}; it takes nothing but {', '.join(known)} after a question mark."
     databases = [parameters.get("db", ""), "" if parts.scheme == "unix" else unquote(parts.path).strip("/")]
-    if wrong := [each for each in databases if each and not (each.isascii() and each.isdigit())]:
-        return f"{wanted}; {wrong[0]!r:.40} is no number of a database."
+    if any(each and not (each.isascii() and each.isdigit()) for each in databases):
+        return f"{wanted}; the database of this one is no number."
     return ""
 
 

@@ -20,11 +20,13 @@ from djqueue import compat, registry
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
+from djqueue.encoding import is_storable
 from djqueue.engines.cron import CronEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
-from djqueue.records import NewJob
+from djqueue.records import NewJob, UniqueRule
 from djqueue.tasks import Task
+from djqueue.unique import rule_of
 
 FIELDS = tuple(each.name for each in fields(CronDefinition))
 
@@ -45,7 +47,7 @@ def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEnt
 
 def get(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
     """Return the entry; raise ``UnknownCron`` if there is none of this name."""
-    found = _cron(backend).entries([name])
+    found = _cron(backend).entries([name]) if is_storable(name) else []
     if not found:
         raise UnknownCron(f"The crontab has no entry {name!r:.250}.")
     return found[0]
@@ -114,7 +116,7 @@ def run_now(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKE
         job = new_job(entry, {"entry": name, "by": by})
     except (UnknownTask, InvalidJob, compat.InvalidTask) as error:
         raise InvalidCron(f"{name!r} cannot run: {error}") from error
-    return _cron(backend).run(entry, job, by=by)
+    return _cron(backend).run(entry, job, rule=rule_for(entry), by=by)
 
 
 def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> None:
@@ -167,6 +169,11 @@ def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
         raise InvalidJob(f"The jobs of {definition.task} live in the backend {task.backend!r}, which has no crontab.")
     job = backend.new_job(task, definition.args, definition.kwargs)
     return job._replace(meta=json.dumps({**json.loads(job.meta), "cron": cron}))
+
+
+def rule_for(entry: CronEntry) -> UniqueRule:
+    """Return what the task of an entry says about a job whose unique key is held."""
+    return rule_of(registry.find(entry.definition.task).unique)
 
 
 def _definition(base: CronDefinition | None, values: Mapping[str, Any]) -> CronDefinition:

@@ -353,6 +353,24 @@ class CronTick(models.Model):
         return f"{self.entry_id} {self.nominal_at or self.at}"
 
 
+class Scheduler(models.Model):
+    """Which entries of the crontab the code has that a scheduler has read; see ``djqueue.maintenance.declarations``."""
+
+    id = models.UUIDField(primary_key=True)
+    name = models.CharField(_("name"), max_length=255)
+    entries = models.JSONField(_("entries"), db_default={}, help_text=_("Name → fingerprint of what the code says."))
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    declared_at = models.DateTimeField(_("declared at"), db_default=Now())
+
+    class Meta:
+        required_db_vendor = "postgresql"
+        verbose_name = _("scheduler")
+        verbose_name_plural = _("schedulers")
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class OutboxRow(models.Model):
     """Jobs that a transaction enqueued for a store outside of this database; see ``djqueue.outbox``."""
 

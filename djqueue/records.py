@@ -212,6 +212,8 @@ class TakenJob(ClaimedJob):
     """A job of a queue with ``delivery="at_most_once"``: taken out of the store, and all that is left of it."""
 
     attempted_by: UUID = NOBODY
+    unique_key: str | None = None
+    """It was given up when the job was taken; one that is put back gets it again."""
 
 
 class Ack(NamedTuple):

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from djqueue.compat import InvalidTask
 from djqueue.exceptions import InvalidArguments, InvalidJob
+from djqueue.records import LIVE_ONLY, UniqueRule
 
 Scope = Literal["live", "live+completed"]
 OnConflict = Literal["return", "raise", "replace", "reschedule"]
@@ -184,6 +185,19 @@ def as_rule(value: Unique | bool | str | None) -> Unique | None:
     if isinstance(value, str):
         return Unique(key=value)
     return Unique() if value is True else value or None
+
+
+def rule_of(unique: Unique | None) -> UniqueRule:
+    """Return what the store has to know about a task's rule."""
+    if unique is None:
+        return LIVE_ONLY
+    return UniqueRule(
+        window=unique.window,
+        holds_completed=unique.scope == "live+completed",
+        replace=unique.debounce is not None or unique.on_conflict == "replace",
+        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
+        follow_up=unique.has_follow_up,
+    )
 
 
 def key_of(

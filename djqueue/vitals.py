@@ -85,6 +85,10 @@ class Health:
     """Seconds since each of the leader's loops did its work."""
     overdue_seconds: float | None = None
     """For how long the oldest job that waits for the stager has been due; None: there is none."""
+    cron_entries: int = 0
+    """Active entries of the crontab."""
+    scheduler_seconds: float | None = None
+    """Seconds since a scheduler last looked at the crontab; None: none has for long."""
     history_rows: int | None = None
     """How many finished jobs are kept: of a database, an estimate."""
     server: Inspection | None = None

@@ -16,7 +16,8 @@ def database_from_url(url: str) -> dict[str, object]:
         "HOST": unquote(parts.hostname or ""),
         "PORT": parts.port or "",
         "OPTIONS": {**dict(parse_qsl(parts.query)), "pool": False},
-        "CONN_MAX_AGE": 0,
+        "CONN_MAX_AGE": float(os.environ.get("DJQUEUE_CONN_MAX_AGE", "0")),
+        "CONN_HEALTH_CHECKS": "DJQUEUE_CONN_HEALTH_CHECKS" in os.environ,
     }
 
 
@@ -26,8 +27,8 @@ DATABASES = {
 }
 
 SECRET_KEY = "for tests only"
-USE_TZ = True
-TIME_ZONE = "UTC"
+USE_TZ = os.environ.get("DJQUEUE_USE_TZ", "1") == "1"
+TIME_ZONE = os.environ.get("DJQUEUE_TIME_ZONE", "UTC")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
+import djqueue
 from djqueue import InvalidOptions
 from tests.app import tasks
 
@@ -71,6 +76,64 @@ def test_an_app_that_is_not_installed_is_an_error() -> None:
         [message] = task_backends["default"].check()
 
     assert message.id == "djqueue.E001"
+
+
+_PROJECT = {
+    "settings.py": """
+SECRET_KEY = "x"
+INSTALLED_APPS = ["shop.apps.ShopConfig"]
+USE_TZ = True
+ROOT_URLCONF = "shop.urls"
+DATABASES = {"default": {"ENGINE": "django.db.backends.%(engine)s", "NAME": "x"}}
+TASKS = {"default": {"BACKEND": "djqueue.backends.%(backend)s"}}
+""",
+    "shop/__init__.py": "",
+    "shop/tasks.py": "from djqueue import task\n\n@task\ndef pay(): ...\n",
+    "shop/urls.py": "%(urls)s\nurlpatterns = []\n",
+    "shop/apps.py": """
+from django.apps import AppConfig
+
+class ShopConfig(AppConfig):
+    name = "shop"
+
+    def ready(self):
+        %(ready)s
+""",
+}
+
+
+def _check_project(directory: Path, **values: str) -> subprocess.CompletedProcess[str]:
+    """Run ``manage.py check`` of a project that does not have djqueue in INSTALLED_APPS."""
+    for name, text in _PROJECT.items():
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text % {"urls": "", "ready": "pass", **values})
+    path = os.pathsep.join([str(directory), str(Path(djqueue.__file__).parent.parent)])
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, "-m", "django", "check"], env=env, capture_output=True, text=True, check=False
+    )
+
+
+KINDS = [("sqlite3", "RedisBackend"), ("postgresql", "PostgresBackend")]
+
+
+@pytest.mark.parametrize(("engine", "backend"), KINDS)
+def test_t28_the_check_is_found_though_the_app_is_missing(tmp_path: Path, engine: str, backend: str) -> None:
+    done = _check_project(tmp_path, engine=engine, backend=backend, ready="from shop import tasks")
+
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("(djqueue.E001) djqueue is not in INSTALLED_APPS") == 1
+
+
+@pytest.mark.parametrize(("engine", "backend"), KINDS)
+def test_t28_it_is_told_though_the_tasks_are_imported_while_the_checks_run(
+    tmp_path: Path, engine: str, backend: str
+) -> None:
+    done = _check_project(tmp_path, engine=engine, backend=backend, urls="from shop import tasks")
+
+    assert "(djqueue.E001) djqueue is not in INSTALLED_APPS" in done.stderr
+    assert "Add 'djqueue' to INSTALLED_APPS" in done.stderr
 
 
 def test_manage_py_check_ends_with_the_error() -> None:

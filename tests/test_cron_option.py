@@ -130,7 +130,7 @@ def test_hostile_and_impossible_expressions_are_refused(expression: str) -> None
         ({"cron": Cron("@daily", max_runs=0)}, "max_runs"),
         ({"cron": Cron("@daily", max_runs=True)}, "max_runs"),
         ({"cron": Cron("@daily", priority=101)}, "priority"),
-        ({"cron": Cron("@daily", queue_name="no queue")}, "no queue name"),
+        ({"cron": Cron("@daily", queue_name="no queue")}, "Invalid queue name"),
         ({"cron": Cron("@daily", start=datetime(2030, 1, 1))}, "time with a time zone"),
         ({"cron": Cron("@daily", end=datetime(1999, 1, 1, tzinfo=UTC))}, "never comes true before the end"),
         ({"cron": Cron("@daily", start="2030-01-01")}, "time with a time zone"),  # type: ignore[arg-type]

@@ -12,11 +12,11 @@ from django.contrib import admin
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from djqueue.admin import steering
+from djqueue.admin import gone, steering
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
 from djqueue.admin.stores import may_view, page_url, store_named, store_of
@@ -44,11 +44,11 @@ def view(
     site, store = model_admin.admin_site, store_of(request)
     job_id = _bigint(store.bare(unquote(object_id)))
     job = None if job_id is None else store.job(job_id)
-    model = model_admin.model if job is None else _table(job)
+    model = model_admin.model if job is None else table_of(job)
     if not may_view(request, model):
         raise PermissionDenied
     if job is None:
-        raise Http404(gettext("There is no job %(id)s; it may have been pruned.") % {"id": object_id})
+        return gone.view(model_admin, request, unquote(object_id))
     if model is not model_admin.model:
         return HttpResponseRedirect(page_url(site, model, job.pk))
 
@@ -70,12 +70,13 @@ def view(
 def find(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job_id: int) -> str | None:
     """Return the address of a job that the user may see; None if there is none."""
     job = store_of(request).job(job_id)
-    if job is None or not may_view(request, _table(job)):
+    if job is None or not may_view(request, table_of(job)):
         return None
-    return page_url(model_admin.admin_site, _table(job), job.pk)
+    return page_url(model_admin.admin_site, table_of(job), job.pk)
 
 
-def _table(job: AbstractJob) -> type[AbstractJob]:
+def table_of(job: AbstractJob) -> type[AbstractJob]:
+    """Return the model of the table that holds the job."""
     return Job if job.finished_at is None else FinishedJob
 
 
@@ -138,6 +139,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
 def _failure(error: object) -> Failure:
     if not isinstance(error, dict):
         return Failure(gettext("Unreadable"), pretty(error), "", "")
+    if "left_out" in error:
+        return Failure(gettext("%(count)s errors are left out here") % {"count": error["left_out"]}, "", "", "")
     at = parse_time(error.get("at"))
     worker = ""
     with suppress(ValueError):

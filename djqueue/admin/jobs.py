@@ -7,20 +7,21 @@ from typing import Any, TypeVar, cast
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin import detail, filters, steering
+from djqueue.admin import detail, filters, gone, steering
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.stores import bare, store_of
+from djqueue.admin.stores import bare, may_view, store_of
 from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
 from djqueue.states import JobState
@@ -35,7 +36,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     sortable_by = ()
     # Only says that there is a search; get_search_results does it.
     search_fields = ["id"]
-    search_help_text = _("An id, the beginning of a task's name, or a worker's id.")
+    search_help_text = _("An id, a part of a task's name, or a worker's id.")
     actions_selection_counter = True
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -67,7 +68,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             return queryset.filter(pk=job_id), False
         if (worker := filters.worker_id(term)) is not None:
             return queryset.filter(attempted_by=worker), False
-        return queryset.filter(task__startswith=term), False
+        return queryset.filter(task__icontains=term), False
 
     def change_view(
         self,
@@ -84,6 +85,19 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         store = store_of(request)
+        job_id = filters.job_id(store.bare(unquote(object_id)))
+        job = None if job_id is None else store.job(job_id)
+        model = self.model if job is None else detail.table_of(job)
+        if not may_view(request, model):
+            raise PermissionDenied
+        if job is None:
+            return gone.view(self, request, unquote(object_id))
+        if model is not self.model:
+            # It has finished since, or runs again.
+            name = f"admin:{self.opts.app_label}_{model._meta.model_name}_history"
+            return HttpResponseRedirect(
+                reverse(name, args=[quote(store.key(job_id))], current_app=self.admin_site.name)
+            )
         # What somebody did to a job is logged under the table that held it then.
         entries = (
             LogEntry.objects.filter(
@@ -138,15 +152,23 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 
     @admin.display(description=_("state"))
     def state_badge(self, job: J) -> str:
-        return state_badge(job.state)
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', state_badge(job.state), job.queue)
 
     @admin.display(description=_("task"))
     def task_name(self, job: J) -> str:
-        return task_name(job.task)
+        name: str = task_name(job.task)
+        for kind, line in zip(("arguments", "error"), job.glance, strict=True):  # type: ignore[attr-defined]
+            if line:
+                name = format_html('{} <span class="djq-glance djq-{}" title="{}">{}</span>', name, kind, line, line)
+        return name
 
     @admin.display(description=_("attempt"))
     def attempts(self, job: J) -> str:
-        return attempts(job.attempt, job.max_attempts)
+        words = attempts(job.attempt, job.max_attempts)
+        if job.priority == 0:
+            return words
+        priority = gettext("priority %(number)d") % {"number": job.priority}
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', words, priority)
 
     @admin.display(description=_("worker"))
     def worker(self, job: J) -> str:
@@ -164,7 +186,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
     actions = ["retry_jobs", "cancel_jobs", "discard_jobs", "delete_jobs"]
-    list_display = ["number", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
+    list_display = ["number", "state_badge", "task_name", "age", "now", "attempts", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
     @admin.display(description=_("now"))
@@ -185,31 +207,20 @@ class JobAdmin(AbstractJobAdmin[Job]):
 @admin.register(FinishedJob)
 class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
     actions = ["retry_jobs", "delete_jobs"]
-    list_display = [
-        "number",
-        "state_badge",
-        "queue",
-        "task_name",
-        "finished",
-        "waited",
-        "ran",
-        "attempts",
-        "priority",
-        "worker",
-    ]
+    list_display = ["number", "state_badge", "task_name", "finished", "took", "attempts", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.FinishedFilter]
 
     @admin.display(description=_("finished"))
     def finished(self, job: FinishedJob) -> str:
         return ago(job.finished_at, _as_of(job))
 
-    @admin.display(description=_("waited"))
-    def waited(self, job: FinishedJob) -> str:
-        return _between(job.ready_at, job.attempted_at)
-
     @admin.display(description=_("ran"))
-    def ran(self, job: FinishedJob) -> str:
-        return _between(job.attempted_at, job.finished_at)
+    def took(self, job: FinishedJob) -> str:
+        ran, waited = _between(job.attempted_at, job.finished_at), _between(job.ready_at, job.attempted_at)
+        if waited == NOTHING:
+            return ran
+        words = gettext("waited %(duration)s") % {"duration": waited}
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', ran, words)
 
 
 def _as_of(job: AbstractJob) -> datetime:

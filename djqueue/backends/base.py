@@ -20,11 +20,12 @@ from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
+from djqueue.moments import as_aware
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.results import BulkResult, TaskResult, from_insert, from_job
 from djqueue.signatures import check_arguments, checker
 from djqueue.tasks import Task
-from djqueue.unique import Unique, key_of
+from djqueue.unique import key_of, rule_of
 
 if TYPE_CHECKING:
     from djqueue.outbox import Outbox
@@ -65,6 +66,7 @@ class QueueBackend(compat.BaseTaskBackend):
             # The base would make four queues of "mail", and a TypeError of 4. The system check says what is wrong.
             params = {**params, "QUEUES": []}
         super().__init__(alias, params)
+        checks.report_missing_app(alias)
         self._valid: _AnyTask | None = None
         """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
 
@@ -201,7 +203,7 @@ class QueueBackend(compat.BaseTaskBackend):
             queue=task.queue_name,
             priority=int(task.priority),
             max_attempts=task.max_attempts or self.settings.max_attempts,
-            scheduled_at=task.run_after,
+            scheduled_at=as_aware(task.run_after),
             delay=delay,
             max_age=task.max_age,
             meta=meta,
@@ -272,17 +274,6 @@ class QueueBackend(compat.BaseTaskBackend):
 def _on_the_sync_thread(enqueue: Callable[..., TaskResult], *args: Any) -> TaskResult:
     # Wrapped once: to wrap anew for each job takes longer than to encode it.
     return enqueue(*args)
-
-
-def rule_of(unique: Unique) -> UniqueRule:
-    """Return what the store has to know about a task's rule."""
-    return UniqueRule(
-        window=unique.window,
-        holds_completed=unique.scope == "live+completed",
-        replace=unique.debounce is not None or unique.on_conflict == "replace",
-        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
-        follow_up=unique.has_follow_up,
-    )
 
 
 def _duplicate_error(task: Task, job: InsertedJob, where: str = "") -> DuplicateJob:

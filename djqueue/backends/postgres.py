@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from djqueue import conf
-from djqueue.backends.base import Inserts, QueueBackend, rule_of
+from djqueue.backends.base import Inserts, QueueBackend
 from djqueue.backends.items import Chunks
 from djqueue.records import LIVE_ONLY, InsertedJob, NewJob
 from djqueue.tasks import Task
+from djqueue.unique import rule_of
 
 if TYPE_CHECKING:
     from djqueue.engines.postgres import PostgresEngine

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 
 from djqueue import conf
-from djqueue.backends.base import Inserts, QueueBackend, rule_of
+from djqueue.backends.base import Inserts, QueueBackend
 from djqueue.backends.deferred import Deferred, deferred
 from djqueue.backends.items import Chunks, Ids, read_to_the_end
 from djqueue.backends.stock import Stock
@@ -35,6 +35,7 @@ from djqueue.pushes import again
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.states import JobState
 from djqueue.tasks import Task
+from djqueue.unique import rule_of
 
 if TYPE_CHECKING:
     from djqueue.engines.redis import RedisEngine
@@ -54,7 +55,7 @@ class RedisBackend(QueueBackend):
 
     @cached_property
     def engine(self) -> RedisEngine:
-        return _engine(self.settings.url, self.settings.prefix)
+        return _engine(self.settings.url, self.settings.prefix, self.settings.answer_timeout_seconds)
 
     @cached_property
     def outbox(self) -> Outbox | None:
@@ -100,7 +101,7 @@ class RedisBackend(QueueBackend):
                 raise
 
     def _deferred(self) -> Deferred | None:
-        stock = None if self.outbox is None else _stock(self.settings.url, self.settings.prefix)
+        stock = None if self.outbox is None else _stock(self.engine)
         return deferred(connections[self.settings.database], self.alias, self.engine, self.outbox, stock)
 
     def _following(self, waiting: Deferred, task: Task) -> Inserts:
@@ -108,16 +109,16 @@ class RedisBackend(QueueBackend):
 
 
 @cache
-def _engine(url: str, prefix: str) -> RedisEngine:
+def _engine(url: str, prefix: str, answer_timeout_seconds: float) -> RedisEngine:
     """Return the engine of a store: one per process, for it keeps a connection per thread, and backends come and go."""
     from djqueue.engines.redis import RedisEngine
 
-    return RedisEngine(url, prefix=prefix)
+    return RedisEngine(url, prefix=prefix, answer_timeout_seconds=answer_timeout_seconds)
 
 
 @cache
-def _stock(url: str, prefix: str) -> Stock:
-    return Stock(_engine(url, prefix))
+def _stock(engine: RedisEngine) -> Stock:
+    return Stock(engine)
 
 
 class _Keyed:

@@ -29,6 +29,7 @@ class Stock:
         self._engine = engine
         self._lock = threading.Lock()
         self._ids: Sequence[int] = ()
+        self._is_refilling = False
         self._pid = os.getpid()
         self._away_until = 0.0
 
@@ -41,21 +42,34 @@ class Stock:
         self._away_until = time.monotonic() + _AWAY_SECONDS
 
     def reserve(self, count: int) -> Sequence[int]:
-        """Return ids that follow one another; ``EngineUnavailable`` if there are not enough and the store does not answer."""
+        """Return ids that follow one another; ``EngineUnavailable`` if there are not enough and the store does not answer.
+
+        The store is asked without the lock: while one caller waits for its answer, the others take what is left.
+        """
         with self._lock:
             if self._pid != os.getpid():
                 # A child must not promise what its parent promises too.
-                self._pid, self._ids = os.getpid(), ()
-            left = len(self._ids) - count
-            if left < STOCK / 2 and not (left >= 0 and self.is_away):
-                self._refill(count)
-            ids, self._ids = self._ids[:count], self._ids[count:]
+                self._pid, self._ids, self._is_refilling = os.getpid(), (), False
+            ids: Sequence[int] = ()
+            if len(self._ids) >= count:
+                ids, self._ids = self._ids[:count], self._ids[count:]
+            is_short = len(ids) < count
+            refills = len(self._ids) < STOCK / 2 and not self._is_refilling and (is_short or not self.is_away)
+            self._is_refilling |= refills
+        if not is_short and not refills:
             return ids
-
-    def _refill(self, count: int) -> None:
+        missing = count if is_short else 0
         try:
-            self._ids = self._engine.reserve(count + STOCK)
+            fresh = self._engine.reserve(missing + (STOCK if refills else 0))
+            if refills:
+                with self._lock:
+                    self._ids = fresh[missing:]
         except EngineUnavailable:
             self.note_absence()
-            if len(self._ids) < count:
+            if is_short:
                 raise
+            return ids
+        finally:
+            if refills:
+                self._is_refilling = False
+        return fresh[:count] if is_short else ids

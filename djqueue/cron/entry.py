@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
+from uuid import UUID
 
 from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
 
@@ -203,6 +204,28 @@ class CronEntry:
         if self.paused_at is not None:
             return "paused"
         return "active" if self.finished_at is None else "finished"
+
+
+class Declaration(NamedTuple):
+    """Which entries the code has that a scheduler has read."""
+
+    id: UUID
+    """Of the scheduler."""
+    name: str
+    entries: Mapping[str, str]
+    """Name → fingerprint of what the code says."""
+
+
+class SeenDeclaration(NamedTuple):
+    """What a scheduler declared, as others see it."""
+
+    id: UUID
+    name: str
+    entries: Mapping[str, str]
+    started_at: datetime
+    """When it declared for the first time."""
+    silent: timedelta
+    """How long ago it declared the last time."""
 
 
 class Due(NamedTuple):

@@ -36,6 +36,11 @@ _WORD = r"(?:\d{1,4}|sun|mon|tue|wed|thu|fri|sat|jan|feb|mar|apr|may|jun|jul|aug
 _ITEM = re.compile(
     rf"(?:\*|{_WORD}(?:-(?:{_WORD}|l))?)(?:/\d{{1,4}})?|\?|l|l{_WORD}|{_WORD}#[1-5]|\d{{1,2}}w|w\d{{1,2}}", re.ASCII
 )
+_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (0, 59))
+"""Minute, hour, day of month, month, day of week, second."""
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WORDS = {word: number for words, first in ((_DAYS, 0), (_MONTHS, 1)) for number, word in enumerate(words, first)}
 # Long before any table of time zones begins, and long after the last year that a database and Python share.
 _FIRST, _LAST = datetime(1900, 1, 2), datetime(9000, 1, 1)
 
@@ -185,13 +190,35 @@ def _check_fields(expression: str, fields: list[str]) -> None:
             f"{expression!r} has {len(fields)} fields. There are five: minute, hour, day of month, month, day of week;"
             " a sixth is the second."
         )
-    for field in fields:
+    for place, field in enumerate(fields):
         items = field.split(",")
         if len(items) > _MAX_ITEMS:
             raise InvalidSchedule(f"A field of a cron expression lists at most {_MAX_ITEMS} values, not {len(items)}.")
         for item in items:
             if not _ITEM.fullmatch(item):
                 raise InvalidSchedule(f"{expression!r} is no cron expression: {item!r} is no value, range or step.")
+            _check_step(expression, item, *_RANGES[place])
+
+
+def _check_step(expression: str, item: str, first: int, last: int) -> None:
+    """Refuse a step that is longer than what it goes through: it would only ever match the first value."""
+    values, _, step = item.partition("/")
+    if not step:
+        return
+    low, _, high = values.partition("-")
+    if low != "*":
+        first = _number(low, first)
+        last = _number(high, last) if high else last
+    if last < first:
+        return  # around the end, as in fri-mon
+    if int(step) > last - first + 1:
+        raise InvalidSchedule(
+            f"Invalid cron expression {expression!r}: the step of {item!r} exceeds its range, which has {last - first + 1} values."
+        )
+
+
+def _number(word: str, default: int) -> int:
+    return int(word) if word.isdigit() else _WORDS.get(word, default)
 
 
 @lru_cache(maxsize=700)

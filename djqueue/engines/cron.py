@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
-from djqueue.records import NewJob
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
+from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
 
 
 class CronEngine(AbstractContextManager["CronEngine"], Protocol):
@@ -26,13 +26,19 @@ class CronEngine(AbstractContextManager["CronEngine"], Protocol):
     def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
         """Store when an entry is due, unless something happened to it; None: never again."""
 
-    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+    def tick(
+        self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> Ticked:
         """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
+
+        ``rule`` decides about a job whose unique key is held, as in ``Engine.insert``; a duplicate is a skipped time.
 
         Stale, and nothing done, when the entry is not as it was read.
         """
 
-    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+    def run(
+        self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
+    ) -> Ticked:
         """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
 
     def add(
@@ -65,6 +71,14 @@ class CronEngine(AbstractContextManager["CronEngine"], Protocol):
 
     def remove(self, entry: CronEntry) -> bool:
         """Remove an entry with its history; False when it is gone already."""
+
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations, this one too.
+
+        Those that were not renewed for ``kept`` are forgotten.
+        """
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""

@@ -281,12 +281,19 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         A worker that is missing from the answer, or dead in it, is dead for ever.
         """
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims (id → claim) have been called, for ``rescue``.
+
+        Return the ids that were noted: those that still execute under this claim, and that nobody holds at this moment.
+        """
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "",
         limit: int = 5000,
         now: datetime | None = None,
@@ -294,6 +301,8 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
         """Take jobs back from dead workers.
 
         ``ran`` (id → claim) is what really ran and so spends its attempt; None: not known, all of it.
+        ``as_noted``: what ran is what ``note_begun`` was told of. Of the others nobody knows: they go back unspent, and with
+        ``"lost"`` in their meta, whose start a worker has noted before it calls them.
         ``kept`` (id → claim) is left alone: a living worker takes back what it has claimed and does not know of.
         ``reason`` is recorded with the spent attempt. A job that somebody wants cancelled is cancelled.
         """

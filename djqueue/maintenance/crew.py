@@ -47,6 +47,8 @@ class Crew:
             self._scheduler = Scheduler(engine.open_cron(), store=engine.store, is_leader=lambda: leader.is_leader)
             self._led.append(self._scheduler)
         leader.loops = {"stager": stager, "pruner": pruner, "lifeline": self.lifeline}
+        if self._scheduler is not None:
+            leader.loops["scheduler"] = self._scheduler
         if outboxes:
             # A backend with an outbox has an engine that takes pushes.
             relay = Relay(cast(PushEngine, engine), outboxes, is_leader=lambda: leader.is_leader)

@@ -10,7 +10,11 @@ MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
 SILENT_SECONDS = 15.0
 OVERDUE_SECONDS = 10.0
-LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0}
+LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0, "scheduler": 60.0}
+"""Of each loop of the leader: when it last did its work, at the earliest."""
+_OPTIONAL = ("relay", "scheduler")
+"""Not every leader has an outbox, or serves the crontab."""
+CRONTAB_SECONDS = 60.0
 OUTBOX_SECONDS = 60.0
 SNAPSHOT_SECONDS = 300.0
 MANY_TRANSACTIONS = 100_000
@@ -43,6 +47,7 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         *_workers(health),
         *_leader(health),
         _stage(health),
+        *_crontab(health),
         *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
     ]
 
@@ -148,8 +153,8 @@ def _leader(health: Health) -> list[Finding]:
         ]
     findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
     for name, limit in LOOP_SECONDS.items():
-        if name == "relay" and name not in health.loops:
-            continue  # there is no outbox
+        if name in _OPTIONAL and name not in health.loops:
+            continue
         # Under a new leader it may still be at its first round.
         age = min(health.loops.get(name, health.leader_seconds), health.leader_seconds)
         findings.append(
@@ -178,6 +183,19 @@ def _stage(health: Health) -> Finding:
         if health.leader_seconds is None
         else "Look at the stager of the leader: its log says what it cannot do.",
     )
+
+
+def _crontab(health: Health) -> list[Finding]:
+    if not health.cron_entries:
+        return []
+    what = f"{health.cron_entries} active {'entry' if health.cron_entries == 1 else 'entries'}"
+    silent = health.scheduler_seconds
+    advice = "Start a worker without --no-cron, or manage.py runcron; the log of one that runs says what keeps it."
+    if silent is None:
+        return [Finding("crontab", False, f"No scheduler serves it: {what}.", advice)]
+    is_ok = silent <= CRONTAB_SECONDS
+    text = f"{what}; a scheduler last looked at it {span(silent)} ago."
+    return [Finding("crontab", is_ok, text, "" if is_ok else advice)]
 
 
 def _server(server: Inspection, history: int) -> list[Finding]:

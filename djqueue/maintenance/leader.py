@@ -16,7 +16,7 @@ LEASE_SECONDS = 5.0
 RENEW_SECONDS = 2.0
 STUCK_SECONDS = 60.0
 """A vital loop that has not done its work for so long hangs: another process shall lead."""
-VITAL = ("stager", "lifeline")
+VITAL = ("stager", "lifeline", "scheduler")
 
 
 class HasLastRun(Protocol):
@@ -50,7 +50,8 @@ class Leader(Service):
             return RENEW_SECONDS
         if was_leader and (stuck := self._stuck(asked)):
             return self._step_back(stuck, asked)
-        loops = {name: asked - loop.last_run for name, loop in self.loops.items() if loop.last_run is not None}
+        # One that has not done its work yet, or hangs at it, has had time since the election.
+        loops = {name: asked - (loop.last_run or self._elected) for name, loop in self.loops.items()}
         lease = self._engine.elect(self._holder, LEASE_SECONDS, loops=loops if was_leader else None)
         if lease.is_held:
             # Counted from before the question, so that it ends for us before it ends for the others.

@@ -1,7 +1,10 @@
 """Take jobs back from workers that are gone.
 
 Two ways lead here. A supervisor reports its own dead child, with what the child had begun: its jobs are back within
-a second. A machine that fell silent is seen by the leader, which cannot know what had begun.
+a second. A machine that fell silent, or lost supervisor and child together, is seen by the leader, which knows less: what ran
+for some seconds its heart has noted in the store (``runtime/heart.py``), and has spent its attempt. The rest was begun
+just before, or never. It goes back unspent, once without knowing: from then on its start is noted before it is called. So
+what never started never spends an attempt, and a job that kills its machine comes to an end.
 
 Neither is proof that nothing of the worker is still on its way: a claim that it sent may commit later. So its
 connections are ended where they can be told apart, and its row
@@ -37,7 +40,7 @@ class Lost(NamedTuple):
 
     worker: UUID
     ran: Mapping[int, int] | None
-    """Job id → claim of what had begun. None: not known, all of it may have."""
+    """Job id → claim of what had begun. None: not known but from the store, see ``note_begun``."""
     reason: str
 
 
@@ -60,6 +63,8 @@ class Lifeline(Service):
         self._dead = dead
         self._reports: SimpleQueue[Lost] = SimpleQueue()
         self._current: Lost | None = None
+        self._told: set[UUID] = set()
+        """Workers of whose silence the log tells already: it lasts until their next look at the beats."""
         self._unfinished: dict[UUID, Lost] = {}
         """Whose jobs, or whose row, another transaction holds: to be tried again with each look."""
         self._dead_since: dict[UUID, float] = {}
@@ -104,9 +109,13 @@ class Lifeline(Service):
             self._current = None
 
     def _rescue_silent(self) -> None:
+        told: set[UUID] = set()
         for worker in self._silent():
-            telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
+            if worker not in self._told:
+                telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
+            told.add(worker)
             self._take_back(Lost(worker, None, "The worker's machine fell silent."))
+        self._told = told
 
     def _take_back(self, lost: Lost) -> None:
         """Bury a worker and rescue its jobs; what another transaction holds is left for the next look."""
@@ -142,7 +151,7 @@ class Lifeline(Service):
     def _rescue(self, worker: UUID, ran: Mapping[int, int] | None, reason: str) -> Rescued:
         requeued = discarded = cancelled = 0
         while True:
-            part = self._engine.rescue([worker], ran=ran, reason=reason, limit=BATCH_LIMIT)
+            part = self._engine.rescue([worker], ran=ran, as_noted=ran is None, reason=reason, limit=BATCH_LIMIT)
             requeued += part.requeued
             discarded += part.discarded
             cancelled += part.cancelled

@@ -10,7 +10,8 @@ leads; a beat waits for an import no longer than for any other thread. The alter
 would cost everybody its memory; a worker child as the home would tie the clock to user code. Who has heavy imports in
 ``tasks`` modules starts workers with ``--no-cron`` and one ``runcron``.
 
-The leader's code decides what the crontab is. Entries of modules that failed to import are left alone.
+What the code of all schedulers says decides what the crontab is, see ``declarations.py``. Entries of modules that failed to
+import are left alone.
 
 The receivers of ``task_enqueued`` are not called for these jobs: that would run user code beside the beats.
 """
@@ -20,21 +21,20 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, cast
 
-from djqueue import compat, registry, telemetry
-from djqueue.cron.entry import CronDefinition, CronEntry, NewTick
+from djqueue import compat, telemetry
+from djqueue.cron.entry import CronEntry, NewTick
 from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.crontab import new_job
+from djqueue.crontab import new_job, rule_for
 from djqueue.engines.cron import CronEngine
 from djqueue.exceptions import EngineBusy, EngineUnavailable, InvalidJob, UnknownTask
-from djqueue.records import NewJob
+from djqueue.maintenance.declarations import Declarations
+from djqueue.records import LIVE_ONLY, NewJob
 from djqueue.service import Service
-from djqueue.tasks import Task
 
 LOOK_SECONDS = 1.0
 """How often it looks for changes of the crontab; for what is due it has a timer."""
@@ -44,6 +44,10 @@ HISTORY = timedelta(days=7)
 PRUNE_SECONDS = 600.0
 REBOOT_PAUSE = timedelta(minutes=1)
 """Schedulers that start within this time of each other start ``@reboot`` once."""
+FOLLOW_SECONDS = 5.0
+"""How often a scheduler without the lead looks at what the leader leaves, if it has read its code."""
+FOLLOW_PAUSE = timedelta(seconds=5)
+"""What is so late was left."""
 _ASIDE_SECONDS = 30.0
 
 
@@ -54,35 +58,39 @@ class Scheduler(Service):
         """``store`` names the engine's: tasks whose jobs live elsewhere have no entries here."""
         super().__init__()
         self._engine = engine
-        self._store = store
         self._is_leader = is_leader
         self._is_synchronised = False
-        self._code: tuple[Mapping[str, CronDefinition], Mapping[str, str]] | None = None
-        """What the code says, and which modules failed, while not all of it is in the store."""
+        self._declarations = Declarations(engine, store)
+        self._followed = 0.0
         self._reboot_at: datetime | None = None
         """When this scheduler started, while something that is due at a start has not run."""
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
         self._aside: dict[int, float] = {}
         self._pruned = time.monotonic()
+        self.last_run: float | None = None
+        """When it last acted upon all that was due, as the leader, by the monotonic clock."""
 
     def run_once(self, now: datetime | None = None) -> float:
         """Act upon everything that is due; return the seconds until the next time, one second at most."""
-        if not self._is_leader():
+        leads = self._is_leader()
+        if not leads:
             self._is_synchronised = False
-            return LOOK_SECONDS
-        if not self._is_synchronised:
-            self.synchronise(now)
+            if not self._declarations.is_read or time.monotonic() - self._followed < FOLLOW_SECONDS:
+                return LOOK_SECONDS
+            self._followed = time.monotonic()
+        if leads and not self._is_synchronised:
+            self._declarations.read(now)
             self._reboot_at = self._engine.due(now=now).now
             self._is_synchronised = True
-        elif self._code is not None:
-            self._bring_in(*self._code, now)
-        if self._reboot_at is not None:
+        else:
+            self._declarations.renew(now, leads=leads)
+        if leads and self._reboot_at is not None:
             self._start_reboots(now)
         due = self._engine.due(now=now)
         pause = LOOK_SECONDS if due.next_in is None else min(LOOK_SECONDS, max(0.0, due.next_in))
         monotonic = time.monotonic()
         for entry in due.entries:
-            if self._aside.get(entry.id, 0.0) > monotonic:
+            if self._aside.get(entry.id, 0.0) > monotonic or not self._is_mine(entry, due.now, leads):
                 continue
             try:
                 if self._advance(entry, due.now, now):
@@ -98,91 +106,21 @@ class Scheduler(Service):
                 telemetry.emit(
                     "djqueue.cron.failure", logging.ERROR, exc_info=error, entry=entry.name, error=str(error)
                 )
+        if not leads:
+            return LOOK_SECONDS
         self._prune(now)
+        self.last_run = time.monotonic()
         return pause
 
     def on_stop(self) -> None:
         self._engine.close()
 
-    # What the code says
-
-    def synchronise(self, now: datetime | None = None) -> None:
-        """Bring the entries of the code into the store; what somebody changed there stays as they left it."""
-        failed = registry.autodiscover()
-        self._bring_in(self._declared(), failed, now)
-        for entry in self._engine.entries():
-            if entry.disabled_at is None and entry.drift:
-                telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
-
-    def _bring_in(
-        self, declared: Mapping[str, CronDefinition], failed: Mapping[str, str], now: datetime | None
-    ) -> None:
-        """Add, change and disable entries; again with the next look where another transaction changes one of them."""
-        stored = {entry.name: entry for entry in self._engine.entries()}
-        is_done = True
-        for name in sorted({*declared, *stored}):
-            try:
-                is_done &= self._bring_in_one(name, stored.get(name), declared.get(name), failed, now)
-            except EngineBusy:
-                is_done = False
-        self._code = None if is_done else (declared, failed)
-
-    def _bring_in_one(
-        self,
-        name: str,
-        entry: CronEntry | None,
-        definition: CronDefinition | None,
-        failed: Mapping[str, str],
-        now: datetime | None,
-    ) -> bool:
-        """Return False if somebody else changed the entry since it was read."""
-        if definition is not None:
-            if entry is None:
-                return self._engine.add(name, definition, code=definition, by="code", now=now)
-            if entry.code is None:
-                telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=definition.task)
-            elif entry.disabled_at is not None or entry.code.differences(definition):
-                merged = entry.definition.merged(entry.code, definition)
-                return self._change(entry, merged, definition, False, now)
-        elif entry is not None and entry.code is not None and entry.disabled_at is None:
-            is_unknown = any(entry.definition.task.startswith(f"{module}.") for module in failed)
-            if is_unknown:
-                return True
-            is_disabled = self._change(entry, entry.definition, entry.code, True, now)
-            if is_disabled:
-                telemetry.emit("djqueue.cron.disabled", entry=name, task=entry.definition.task)
-            return is_disabled
-        return True
-
-    def _declared(self) -> dict[str, CronDefinition]:
-        declared: dict[str, CronDefinition] = {}
-        for task in registry.known().values():
-            if task.cron and self._is_ours(task):
-                for name, definition in task.cron_definitions.items():
-                    if name in declared:
-                        telemetry.emit("djqueue.cron.name_taken", logging.ERROR, entry=name, task=definition.task)
-                        continue
-                    declared[name] = definition
-        return declared
-
-    def _change(
-        self,
-        entry: CronEntry,
-        definition: CronDefinition,
-        code: CronDefinition,
-        is_disabled: bool,
-        now: datetime | None,
-    ) -> bool:
-        return self._engine.change(
-            entry,
-            definition,
-            code=code,
-            is_paused=entry.paused_at is not None,
-            pause_reason=entry.pause_reason,
-            is_disabled=is_disabled,
-            by="code",
-            now=now,
-        )
+    def _is_mine(self, entry: CronEntry, at: datetime, leads: bool) -> bool:
+        """Whether to act upon an entry that is due: the leader upon all that its code has, others upon what it leaves."""
+        if leads:
+            return not self._declarations.is_left_to_others(entry)
+        is_late = entry.next_at is None or at - entry.next_at >= FOLLOW_PAUSE
+        return is_late and self._declarations.has(entry)
 
     def _start_reboots(self, now: datetime | None) -> None:
         """Run what is due at a start, unless another scheduler did so just now; again with the next look what is held."""
@@ -191,7 +129,12 @@ class Scheduler(Service):
         self._reboot_at = None
         for entry in self._engine.entries():
             last = entry.last_nominal_at
-            if entry.is_reboot and entry.state == "active" and (last is None or at - last > REBOOT_PAUSE):
+            if (
+                entry.is_reboot
+                and entry.state == "active"
+                and self._is_mine(entry, at, True)
+                and (last is None or at - last > REBOOT_PAUSE)
+            ):
                 try:
                     is_done = self._act(entry, Step(at, None), now) is not None
                 except EngineBusy:
@@ -228,15 +171,19 @@ class Scheduler(Service):
 
     def _act(self, entry: CronEntry, taken: Step, now: datetime | None) -> CronEntry | None:
         """Act upon one nominal time; return the entry as it is afterwards, None if it is to be read anew."""
-        job, skip = None, taken.skip
+        job, skip, rule = None, taken.skip, LIVE_ONLY
         if not skip:
             try:
-                job = self._job(entry, taken.nominal_at)
+                job, rule = self._job(entry, taken.nominal_at), rule_for(entry)
             except (UnknownTask, InvalidJob, compat.InvalidTask, TypeError, ValueError) as error:
+                if self._declarations.is_better_known(entry):
+                    # Its code is newer, or older, than ours: whoever has it can make the job.
+                    self._aside[entry.id] = time.monotonic() + _ASIDE_SECONDS
+                    return None
                 skip = _reason(error)
                 telemetry.emit("djqueue.cron.refused", logging.ERROR, entry=entry.name, error=str(error))
         tick = NewTick(entry, taken.nominal_at, taken.next_at, skip, taken.missed_from)
-        ticked = self._engine.tick(tick, job, now=now)
+        ticked = self._engine.tick(tick, job, rule=rule, now=now)
         if ticked.outcome in ("stale", "held"):
             return None
         telemetry.emit(
@@ -264,10 +211,6 @@ class Scheduler(Service):
         if known is None or known[0] != rule:
             known = self._schedules[entry.id] = (rule, Schedule(*rule))
         return known[1]
-
-    def _is_ours(self, task: Task) -> bool:
-        backend = cast(Any, task.get_backend())
-        return hasattr(backend, "new_job") and backend.engine.store == self._store
 
     def _prune(self, now: datetime | None) -> None:
         if time.monotonic() - self._pruned >= PRUNE_SECONDS:

@@ -1,38 +1,145 @@
 """Django's database connections in the threads that run jobs.
 
-A thread that runs one job after the other keeps its connections, checked as between two requests; a thread that has
-nothing to do closes what CONN_MAX_AGE does not allow it to keep. So a busy worker does not connect for every job and
-an idle one holds no connection that nobody asked for. After a failed job the connections are closed at once:
-nobody knows what it left behind.
+A job gets its connections as a request does: in the state in which Django opens them, and given back when it has ended.
+
+- A job that leaves a transaction open fails (``require_no_open_transaction``), whatever it returned: the transaction is
+  rolled back, and "completed" would mean that its writes are stored.
+- ``CONN_MAX_AGE`` is looked at between any two jobs, and a connection of Django's pool goes back to the pool.
+- ``CONN_MAX_AGE = 0`` means a new connection for each job. To connect takes milliseconds of the server, so a busy thread
+  sends ``DISCARD ALL`` instead, which undoes everything that a session can hold (settings, role, temporary tables, advisory
+  locks, LISTEN, prepared statements), and hands the session out again when Django asks for a new connection. Django then
+  does what it does with a new one: time zone, role, ``connection_created``. A thread with nothing to do closes it.
+- After a failed job, or one whose statements were cancelled, the connection is closed: its state is unknown.
+- djqueue changes no setting of these sessions. A statement that runs at the deadline of its task is ended by a cancel
+  request (``Statements``), which works behind a pooler too, and which no rollback undoes.
+
+A job that uses no database pays for none of this.
 """
 
 from __future__ import annotations
 
-import math
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
+import psycopg
 from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.db.transaction import TransactionManagementError
+from psycopg.pq import TransactionStatus
+
+_KEPT_SECONDS = 60.0
+"""A session is not handed out again after so long: a pooled role, a fail-over or a grown cache gets its new connection."""
+_CANCEL_SECONDS = 5.0
+_FIRST_CANCEL_PAUSE, _LAST_CANCEL_PAUSE = 0.05, 0.5
+
+_OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
-def settle(*, is_clean: bool) -> None:
-    """Between two jobs: check this thread's connections, and close those that an error or a job has spoilt."""
-    if not _active.has_connected:
+class _Thread(threading.local):
+    has_connected = False
+    """Whether a connection may be open in this thread."""
+    is_lent = False
+    """Whether this is one of ``LentThreads``: the job may end while what it began here goes on."""
+    was_cancelled = False
+    """Whether statements of the job that has just ended here were cancelled."""
+
+    def __init__(self) -> None:
+        self.keepers: list[_Keeper] = []
+
+
+_thread = _Thread()
+
+
+def require_no_open_transaction(*, in_transaction: bool = False) -> None:
+    """Raise ``TransactionManagementError`` if the task has left a transaction open in this thread.
+
+    ``in_transaction``: the task ran inside ``atomic()``, whose transactions do not count.
+    """
+    if not _thread.has_connected:
         return  # to ask Django for the connections of this thread takes a tenth of a short job's time
     for connection in connections.all(initialized_only=True):
+        if connection.connection is None or (in_transaction and connection.in_atomic_block):
+            continue
+        if _is_open(connection) and (connection.settings_dict["AUTOCOMMIT"] or _has_written(connection)):
+            raise TransactionManagementError(
+                f"The task left a transaction open on the database {connection.alias!r}. It was rolled back. Use"
+                " transaction.atomic(), or commit before the task returns."
+            )
+
+
+def settle(*, is_clean: bool, may_keep: bool = True) -> None:
+    """Between two jobs: give this thread's connections back, as Django does at the end of a request.
+
+    ``may_keep``: this thread most likely has another job at once.
+    """
+    if not _thread.has_connected:
+        return
+    is_clean = is_clean and not _thread.was_cancelled
+    _thread.was_cancelled = False
+    is_connected = False
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
         if connection.connection is None:
             continue
-        if is_clean and connection.autocommit and not connection.in_atomic_block and not connection.errors_occurred:
+        if not is_clean or connection.errors_occurred or not _is_idle(connection):
+            _discard(connection)
+        elif connection.close_at is None or time.monotonic() < connection.close_at:
             # The next job checks the connection before its first query, if CONN_HEALTH_CHECKS says so.
             connection.health_check_done = False  # type: ignore[attr-defined]  # missing in the stubs
-            connection.queries_log.clear()
-        else:
-            _discard(connection)
+            is_connected = True
+        elif not (may_keep and _keep(connection)):
+            connection.close()
+    _thread.has_connected = is_connected
+
+
+def release() -> None:
+    """Before a thread waits for work: close what may not be kept."""
+    for keeper in _thread.keepers:
+        keeper.close()
+    close_old_connections()
+
+
+def close_all() -> None:
+    """Before a thread ends, or when nothing is known of its connections."""
+    for keeper in _thread.keepers:
+        keeper.close()
+    connections.close_all()
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether the session is in a transaction, by libpq's word where there is one: Django knows nothing of a raw BEGIN."""
+    raw = connection.connection
+    status = getattr(getattr(raw, "info", None), "transaction_status", None)
+    if status is not None:
+        return status in _OPEN
+    return connection.in_atomic_block or bool(getattr(raw, "in_transaction", False))
+
+
+def _is_idle(connection: BaseDatabaseWrapper) -> bool:
+    return (
+        not connection.in_atomic_block
+        and connection.autocommit == connection.settings_dict["AUTOCOMMIT"]
+        and not _is_open(connection)
+    )
+
+
+def _has_written(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether the open transaction would change anything; with ``AUTOCOMMIT = False`` every read opens one."""
+    if connection.vendor != "postgresql":
+        return False
+    try:
+        with connection.connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
+            return bool(cursor.fetchone()[0])
+    except Exception:  # in a failed transaction: what it wrote is lost
+        return True
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
@@ -42,86 +149,241 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
     connection.needs_rollback = False
     connection.savepoint_ids = []
     connection.run_on_commit = []
+    if connection.settings_dict["OPTIONS"].get("pool"):
+        connection.connection.close()  # the pool replaces it, and would lend it to another otherwise
     connection.close()
 
 
-@contextmanager
-def limit_statements(deadline: float | None) -> Iterator[None]:
-    """End every SQL statement of this thread at the deadline (``time.monotonic()``; None: no limit)."""
-    if deadline is None:
-        yield
-        return
-    limit = _StatementLimit(deadline)
-    _active.limit = limit
-    for connection in connections.all(initialized_only=True):
-        connection.execute_wrappers.append(limit)
-    try:
-        yield
-    finally:
-        _active.limit = None
-        for connection in connections.all(initialized_only=True):
-            if limit in connection.execute_wrappers:
-                connection.execute_wrappers.remove(limit)
-            if connection.alias in limit.told:
-                limit.forget(connection)
+class LentThreads(ThreadPoolExecutor):
+    """The event loop's default executor: what ``asyncio.to_thread`` and its like run there counts as a request of its own.
 
+    Its threads outlive the jobs. Without this they would keep connections that the server has long closed.
+    """
 
-class _StatementLimit:
-    """An execute wrapper that tells PostgreSQL how much time is left: once, and again when half of it has gone."""
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.told: dict[str, float] = {}
-
-    def __call__(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        connection = context["connection"]
-        if connection.vendor == "postgresql":
-            left = max(0.001, self.deadline - time.monotonic())
-            if left < self.told.get(connection.alias, math.inf) / 2:
-                self.told[connection.alias] = left
-                # Rounded up: a statement that ends before the deadline would be an error of its own, and no timeout.
-                self._set(connection, str(math.ceil(left * 1000)))
-        return execute(sql, params, many, context)
-
-    def forget(self, connection: BaseDatabaseWrapper) -> None:
-        """Take the limit from a connection that outlives the job."""
-        if connection.connection is not None:
-            self._set(connection, "DEFAULT")
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._call, _statements.get(), fn, args, kwargs)
 
     @staticmethod
-    def _set(connection: BaseDatabaseWrapper, value: str) -> None:
-        # Not through Django's cursor, which would call the wrapper again. In a failed transaction the statement fails
-        # too, and so will the one that follows it.
-        with suppress(Exception), connection.connection.cursor() as cursor:
-            cursor.execute(f"SET statement_timeout = {value}")
+    def _call(
+        statements: Statements | None, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        is_clean = False
+        _thread.is_lent = True
+        _watch_all(statements)
+        try:
+            value = fn(*args, **kwargs)
+            require_no_open_transaction()
+            is_clean = True
+        finally:
+            if statements is not None and _thread.has_connected:
+                for connection in connections.all(initialized_only=True):
+                    _thread.was_cancelled |= statements.forget(connection)
+            settle(is_clean=is_clean, may_keep=False)
+        return value
 
 
-class _Active(threading.local):
-    limit: _StatementLimit | None = None
-    has_connected = False
-    """Whether a connection was ever opened in this thread."""
+# Sessions that are handed out again
 
 
-_active = _Active()
+class _Keeper:
+    """Stands in for ``get_new_connection`` of one of Django's connections, and keeps a reset session for its next call."""
+
+    def __init__(self, wrapper: BaseDatabaseWrapper) -> None:
+        self._wrapper = wrapper
+        self._raw: Any = None
+        """The session that was opened here last."""
+        self._is_kept = False
+        self._params: Any = None
+        self._until = 0.0
+        self._is_direct: bool | None = None
+        self._state: tuple[Any, ...] = ()
+
+    def __call__(self, params: dict[str, Any]) -> Any:
+        if self._is_kept:
+            if params == self._params and _is_quiet(self._raw):
+                self._is_kept = False
+                return self._raw
+            self.close()
+        self._raw = raw = type(self._wrapper).get_new_connection(self._wrapper, params)
+        self._params = params
+        self._until = time.monotonic() + _KEPT_SECONDS
+        self._is_direct = None
+        self._state = _state_of(raw)
+        return raw
+
+    def keep(self) -> bool:
+        """Reset the open session and keep it, for Django to be closed; False if that cannot be done."""
+        raw = self._wrapper.connection
+        if raw is not self._raw or time.monotonic() >= self._until or _state_of(raw) != self._state:
+            return False
+        try:
+            cursor = psycopg.Cursor(raw)
+            if self._is_direct is None:
+                # Behind a pooler the reset would go to any session, and to connect costs little.
+                row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+                self._is_direct = row is not None and row[0] == raw.info.backend_pid
+            if not self._is_direct:
+                return False
+            cursor.execute("DISCARD ALL")
+            while raw.pgconn.notifies():
+                pass
+        except psycopg.Error:
+            return False
+        self._is_kept = True
+        self._wrapper.connection = None
+        self._wrapper.run_on_commit = []
+        return True
+
+    def close(self) -> None:
+        if self._is_kept:
+            self._is_kept = False
+            self._raw.close()
+        self._raw = None
+
+
+def _keep(wrapper: BaseDatabaseWrapper) -> bool:
+    """Keep a session instead of closing it; False where it has to be closed."""
+    keeper = wrapper.__dict__.get("get_new_connection")
+    if isinstance(keeper, _Keeper):
+        return keeper.keep()
+    if keeper is None and _is_djangos(wrapper):
+        # From the next connection on: it has to be known how this one was opened.
+        keeper = wrapper.__dict__["get_new_connection"] = _Keeper(wrapper)
+        _thread.keepers.append(keeper)
+    return False
+
+
+def _is_djangos(wrapper: BaseDatabaseWrapper) -> bool:
+    """Say whether Django alone opens and closes the session, without its pool: a project may do anything there."""
+    kind = type(wrapper)
+    return (
+        wrapper.vendor == "postgresql"
+        and wrapper.settings_dict["CONN_MAX_AGE"] == 0
+        and not wrapper.settings_dict["OPTIONS"].get("pool")
+        and all(
+            getattr(getattr(kind, name, None), "__module__", "").startswith("django.")
+            for name in ("get_new_connection", "_close")
+        )
+        and isinstance(wrapper.connection, psycopg.Connection)
+    )
+
+
+def _state_of(raw: Any) -> tuple[Any, ...]:
+    """What a task can change of psycopg's object, and ``DISCARD ALL`` does not undo."""
+    return (
+        raw.isolation_level,
+        raw.read_only,
+        raw.deferrable,
+        raw.row_factory,
+        raw.cursor_factory,
+        raw.prepare_threshold,
+        len(getattr(raw, "_notice_handlers", ())),
+        len(getattr(raw, "_notify_handlers", ())),
+    )
+
+
+def _is_quiet(raw: Any) -> bool:
+    """Say whether the server has said nothing since the reset: where it has hung up, there is something to read."""
+    if raw.closed:
+        return False
+    poll = select.poll()
+    poll.register(raw.pgconn.socket, select.POLLIN)
+    return not poll.poll(0)
+
+
+# Statements that a deadline ends
+
+
+class Statements:
+    """The SQL statements of one run, for who ends them at its deadline."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: list[BaseDatabaseWrapper] = []
+        self._lent: list[BaseDatabaseWrapper] = []
+        """Those of lent threads, while these work for the run."""
+        self._is_over = False
+        self.is_ending = False
+        """Whether statements may have been cancelled."""
+
+    def end(self) -> None:
+        """Cancel what runs now, and again until the run is over; from any thread, which does not wait for it."""
+        with self._lock:
+            if self.is_ending or self._is_over:
+                return
+            self.is_ending = True
+        threading.Thread(target=self._end, name="djqueue-cancel", daemon=True).start()
+
+    def watch(self, connection: BaseDatabaseWrapper) -> None:
+        with self._lock:
+            connections = self._lent if _thread.is_lent else self._connections
+            if connection not in connections:
+                connections.append(connection)
+
+    def forget(self, connection: BaseDatabaseWrapper) -> bool:
+        """Leave a lent thread's connection alone; return whether its statements may have been cancelled."""
+        with self._lock:
+            if connection in self._lent:
+                self._lent.remove(connection)
+            return self.is_ending
+
+    def close(self) -> bool:
+        """Leave the run's own connections alone; return whether their statements may have been cancelled."""
+        with self._lock:
+            self._is_over = True
+            self._connections.clear()
+            return self.is_ending
+
+    def _end(self) -> None:
+        pause = _FIRST_CANCEL_PAUSE
+        while True:
+            with self._lock:
+                active = [connection.connection for connection in (*self._connections, *self._lent)]
+            for raw in active:
+                if _is_active(raw):
+                    # It has ended meanwhile, or the server cannot be reached.
+                    with suppress(Exception):
+                        raw.cancel_safe(timeout=_CANCEL_SECONDS) if hasattr(raw, "cancel_safe") else raw.cancel()
+            time.sleep(pause)  # nothing tells when a statement begins
+            if self._is_over and not self._lent:
+                return
+            pause = min(pause * 2, _LAST_CANCEL_PAUSE)
+
+
+_statements: ContextVar[Statements | None] = ContextVar("djqueue_statements", default=None)
+"""Of the run whose code is executing. Threads that asyncio and asgiref lend to a task see it too."""
+
+
+@contextmanager
+def cancellable() -> Iterator[Statements]:
+    """Let the statements of the block, on Django's connections of PostgreSQL, be ended from outside."""
+    statements = Statements()
+    token = _statements.set(statements)
+    _watch_all(statements)
+    try:
+        yield statements
+    finally:
+        _statements.reset(token)
+        if statements.close():
+            _thread.was_cancelled = True
+
+
+def _watch_all(statements: Statements | None) -> None:
+    if statements is not None and _thread.has_connected:
+        for connection in connections.all(initialized_only=True):
+            statements.watch(connection)
+
+
+def _is_active(raw: Any) -> bool:
+    status = getattr(getattr(raw, "info", None), "transaction_status", None)
+    return status == TransactionStatus.ACTIVE
 
 
 def _note_new_connection(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    _active.has_connected = True
-    limit = _active.limit
-    if limit is not None and limit not in connection.execute_wrappers:
-        connection.execute_wrappers.append(limit)
-    elif limit is not None:
-        limit.told.pop(connection.alias, None)  # connected anew: nobody told it yet
+    _thread.has_connected = True
+    statements = _statements.get()
+    if statements is not None:
+        statements.watch(connection)
 
 
 connection_created.connect(_note_new_connection)
-
-
-def release() -> None:
-    """Before a thread waits for work: close what may not be kept."""
-    close_old_connections()
-
-
-def close_all() -> None:
-    """Before a thread ends."""
-    connections.close_all()

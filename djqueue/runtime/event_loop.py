@@ -37,6 +37,7 @@ class EventLoop(Service):
             with self._starting:
                 if (loop := self._loop) is None:
                     loop = self._loop = asyncio.new_event_loop()
+                    loop.set_default_executor(django_connections.LentThreads(thread_name_prefix="djqueue-lent"))
                     self.start()
         loop.call_soon_threadsafe(callback, *args)
 

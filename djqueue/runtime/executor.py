@@ -55,6 +55,11 @@ else:
 _AROUND = "Unexpected error while running job %d (outside the task itself)."
 
 
+def _was_lost(job: ClaimedJob) -> bool:
+    """Whether a worker that held it was lost, and nobody knew if it had begun."""
+    return '"lost"' in job.meta
+
+
 class _StaleClaim(Exception):
     """The job is no longer ours; roll back."""
 
@@ -131,6 +136,7 @@ class Executor:
                 # A context of its own, so that nothing a task leaves in a context variable reaches the next job.
                 value = copy_context().run(task.func, *args, **kwargs)
             result = encode_result(value, self._max_result_bytes) if value is not None else None
+            django_connections.require_no_open_transaction()
         except BaseException as error:
             self._fail(run, error)
         else:
@@ -141,8 +147,11 @@ class Executor:
 
     @staticmethod
     def _call_with_surroundings(run: Run, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        with carriers.restored(run.execution.job.meta), django_connections.limit_statements(run.deadline):
-            return run.execution.task.func(*args, **kwargs)
+        with carriers.restored(run.execution.job.meta):
+            if run.deadline is None:
+                return run.execution.task.func(*args, **kwargs)
+            with django_connections.cancellable() as run.statements:
+                return run.execution.task.func(*args, **kwargs)
 
     def _execute_transactional(self, run: Run) -> None:
         """Commit what the task writes and its completion together.
@@ -165,6 +174,7 @@ class Executor:
                     raise
                 process.end_copy(None)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
+                django_connections.require_no_open_transaction(in_transaction=True)
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
                 if not self._engine.ack_here(for_job(ack, job)):
                     raise _StaleClaim
@@ -222,7 +232,18 @@ class Executor:
 
     def _start_task(self, lane: Lane, execution: Execution) -> None:
         process.end_copy(None)
-        run = self._begin(execution)
+        if _was_lost(execution.job):
+            # The store is asked in a thread: the loop must not wait for it, and Django lets nobody connect there.
+            noted = asyncio.get_running_loop().run_in_executor(None, self._note_begun, execution.job)
+            noted.add_done_callback(partial(self._start_noted, lane, execution))
+        else:
+            self._start_run(lane, execution, self._begin(execution))
+
+    def _start_noted(self, lane: Lane, execution: Execution, noted: asyncio.Future[bool]) -> None:
+        self._start_run(lane, execution, self._begin(execution, noted))
+        self._start_tasks(lane, ())
+
+    def _start_run(self, lane: Lane, execution: Execution, run: Run | None) -> None:
         if run is None:
             self._due.extend([(lane, following) for following in lane.finish_async(execution.place, 0.0)])
         else:
@@ -236,7 +257,7 @@ class Executor:
             # connections that no other job shares.
             async with ThreadSensitiveContext() as context:
                 try:
-                    announce = await self._call_async(run)
+                    announce = await self._call_async(run, context)
                     if announce is not None and self._observers.signals_finish:
                         await sync_to_async(
                             announce
@@ -251,29 +272,50 @@ class Executor:
         finally:
             self._start_tasks(lane, lane.finish_async(run.execution.place, time.monotonic() - run.started))
 
-    async def _call_async(self, run: Run) -> Callable[[], None] | None:
+    async def _call_async(self, run: Run, context: ThreadSensitiveContext) -> Callable[[], None] | None:
         job, task = run.execution.job, run.execution.task
         try:
             args, kwargs = self._arguments(run)
             if self._observers.want_start:
                 await sync_to_async(self._observers.started)(run)
-            if "context" in job.meta:
-                with carriers.restored(job.meta):
-                    value = await task.func(*args, **kwargs)
+            if run.deadline is not None or "context" in job.meta:
+                value = await self._await_with_surroundings(run, context, args, kwargs)
             else:
                 value = await task.func(*args, **kwargs)
             result = encode_result(value, self._max_result_bytes) if value is not None else None
+            if context in SyncToAsync.context_to_thread_executor:
+                await sync_to_async(django_connections.require_no_open_transaction)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
             return self._end(run, None, error)
         return self._end(run, result, None)
 
+    @staticmethod
+    async def _await_with_surroundings(
+        run: Run, context: ThreadSensitiveContext, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        with carriers.restored(run.execution.job.meta), django_connections.cancellable() as run.statements:
+            try:
+                return await run.execution.task.func(*args, **kwargs)
+            finally:
+                if run.statements.is_ending and context in SyncToAsync.context_to_thread_executor:
+                    # The task awaits no more what runs in its thread: wait for it, until it is cancelled.
+                    await sync_to_async(threading.get_ident)()
+
     # Both
 
-    def _begin(self, execution: Execution) -> Run | None:
-        """Note that the function is about to be called; None if its time is over, or the claim perhaps."""
+    def _begin(self, execution: Execution, noted: asyncio.Future[bool] | None = None) -> Run | None:
+        """Note that the function is about to be called; None if its time is over, or the claim perhaps.
+
+        ``noted``: what ``_note_begun`` has answered, if it was asked already.
+        """
         job = execution.job
         try:
+            if _was_lost(job) and not (self._note_begun(job) if noted is None else noted.result()):
+                self._acker.put(
+                    for_job(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), job), execution.place
+                )
+                return None
             run = Run(execution)
             if job.expires_at is not None and run.started_at >= job.expires_at:  # both by the store's clock
                 self._expire(run)
@@ -292,6 +334,16 @@ class Executor:
             self._acker.put(broken(job, self._worker, error, started=None), execution.place)
             return None
         return run
+
+    def _note_begun(self, job: ClaimedJob) -> bool:
+        """Note the start of a job that was lost with its worker before: should it end this one too, it has spent its attempt."""
+        if job.is_taken:
+            return True
+        try:
+            with self._engine.open_worker() as own:
+                return job.id in own.note_begun({job.id: job.claim})
+        except EngineUnavailable:
+            return False
 
     def _expire(self, run: Run) -> None:
         job = run.execution.job

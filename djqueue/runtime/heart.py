@@ -7,10 +7,12 @@ still, and only while its own looks succeed without a gap: an outage of the stor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from uuid import UUID
 
 from djqueue.engines.protocol import WorkerEngine
+from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
 
@@ -35,6 +37,10 @@ class Heart(Service):
         self._seen: dict[UUID, tuple[int, float]] = {}
         self._dead: list[UUID] = []
         self._looked = 0.0
+        self._running: dict[int, int] = {}
+        """Job id → claim of what ran at the last beat."""
+        self._noted: dict[int, int] = {}
+        """Job id → claim of that of it that the store knows of."""
 
     def add(self, worker: UUID, block: ClaimBlock) -> None:
         """Beat for this worker from now on. Its row is committed already."""
@@ -83,7 +89,25 @@ class Heart(Service):
                 seen[beat.worker] = (beat.beat, before[1] if is_still and before is not None else now)
         self._seen = seen
         self._looked = now
+        self._note_begun(blocks.values())
         return BEAT_SECONDS
+
+    def _note_begun(self, blocks: Iterable[ClaimBlock]) -> None:
+        """Note in the store what has run since the last beat at least: should we be lost together, it has spent its attempt.
+
+        Shorter jobs cost nothing by it.
+        """
+        running: dict[int, int] = {}
+        for block in blocks:
+            with suppress(ValueError):  # closed meanwhile
+                running |= block.begun()
+        unnoted = {id: claim for id, claim in self._running.items() if running.get(id) == claim != self._noted.get(id)}
+        self._running = running
+        self._noted = {id: claim for id, claim in self._noted.items() if running.get(id) == claim}
+        if unnoted:
+            with suppress(EngineUnavailable, EngineRefused):  # the beat itself was heard
+                noted = self._engine.note_begun(unnoted)
+                self._noted |= {id: claim for id, claim in unnoted.items() if id in noted}
 
     def on_stop(self) -> None:
         self._engine.close()

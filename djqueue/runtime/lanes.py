@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from djqueue import telemetry
 from djqueue.records import ClaimedJob
+from djqueue.reminders import Reminder
 from djqueue.tasks import Task
 
 PREFETCH_SECONDS = 0.05
@@ -82,6 +83,7 @@ class Lane:
         self._lock = threading.Lock()
         self._start_thread = start_thread
         self._start_async = start_async
+        self._reminder = Reminder()
         self._idle_threads = 0
         self._calls: SimpleQueue[bool] = SimpleQueue()
         """What idle threads wait for: True, come and take a job; False, end."""
@@ -235,7 +237,8 @@ class Lane:
             self._start_thread(self)
         except RuntimeError as error:
             # No more threads to be had. Those that there are go on, and what waits too long is handed back.
-            telemetry.emit("djqueue.lane.no_thread", logging.WARNING, queues=self.queues, error=str(error))
+            if self._reminder.is_due(str(error)):
+                telemetry.emit("djqueue.lane.no_thread", logging.WARNING, queues=self.queues, error=str(error))
             self._called_at = None
 
     def _finish(self, place: int, seconds: float) -> None:

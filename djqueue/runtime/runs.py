@@ -11,6 +11,7 @@ from typing import NamedTuple
 from djqueue.cancellation import Cancelled
 from djqueue.exceptions import Cancel, Steering, TaskTimeout
 from djqueue.results import TaskResult
+from djqueue.runtime.django_connections import Statements
 from djqueue.runtime.lanes import Execution
 
 
@@ -38,6 +39,7 @@ class Run:
         "is_stuck",
         "result",
         "started",
+        "statements",
     )
 
     def __init__(self, execution: Execution) -> None:
@@ -54,6 +56,8 @@ class Run:
         self.cancel_reason: str | None = None
         """Why somebody cancelled the job; None: nobody did."""
         self._cancelled: Cancelled | None = None
+        self.statements: Statements | None = None
+        """Its SQL statements, if it has a deadline."""
         self.result: TaskResult | None = None
         """What the context and the signals carry, once one of them has asked for it: one object for all."""
 
@@ -66,20 +70,23 @@ class Run:
     @property
     def started_at(self) -> datetime:
         """When it began, by the store's clock."""
-        return self._by_the_store(self.started)
+        return self.by_the_store(self.started)
 
     @property
     def deadline_at(self) -> datetime | None:
         """The deadline, by the store's clock."""
-        return None if self.deadline is None else self._by_the_store(self.deadline)
+        return None if self.deadline is None else self.by_the_store(self.deadline)
 
-    def _by_the_store(self, moment: float) -> datetime:
+    def by_the_store(self, moment: float) -> datetime:
+        """Translate a moment of this process's monotonic clock."""
         # The claim was made by the store's clock, and a moment later it was here.
         return self.execution.job.attempted_at + timedelta(seconds=moment - self.execution.claimed)
 
     def stop(self, reason: str) -> None:
-        """Ask the task to stop: set ``context.cancelled`` and cancel what it awaits."""
+        """Ask the task to stop: set ``context.cancelled`` and cancel what it awaits; at its deadline, its SQL too."""
         self.cancelled.set(reason)
+        if self.is_overdue and self.statements is not None:
+            self.statements.end()
         if (future := self.future) is not None:
             with suppress(RuntimeError):  # the loop is closed: its process leaves
                 future.get_loop().call_soon_threadsafe(future.cancel, reason)

@@ -1,7 +1,7 @@
 """Hold running tasks to their timeouts.
 
-Three steps. At the deadline the task is asked: ``context.cancelled`` is set, what it awaits is cancelled, and its SQL
-statements have ended by themselves (``django_connections.limit_statements``). A thread that still runs after the grace
+Three steps. At the deadline the task is asked: ``context.cancelled`` is set, what it awaits is cancelled, and so are its
+SQL statements (``django_connections.Statements``). A thread that still runs after the grace
 cannot be stopped: its run is stuck, and the worker retires, so that another process takes its place. Where even this
 thread gets no turn, because a task holds the interpreter, the supervisor kills the process.
 """

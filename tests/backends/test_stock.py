@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -17,6 +19,7 @@ from djqueue.management.backends import outboxes_of
 from djqueue.models import OutboxRow
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
+from tests.processes import eventually
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -99,3 +102,60 @@ def test_many_outside_of_a_transaction_say_how_far_they_came(
     away.accept()
     assert len(jobs_of(backend)) == 20
     assert list(caught.value.ids) == [str(job.id) for job in jobs_of(backend)]
+
+
+class Slow:
+    """A store that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.asked: list[int] = []
+        self.next_id = 1
+        self.fails = False
+
+    def reserve(self, count: int) -> range:
+        self.asked.append(count)
+        if len(self.asked) > 1:
+            assert self.answers.wait(30)
+            if self.fails:
+                raise EngineUnavailable("It said nothing for too long.")
+        first, self.next_id = self.next_id, self.next_id + count
+        return range(first, first + count)
+
+
+def test_t16_while_the_store_does_not_answer_others_take_what_is_left() -> None:
+    store = Slow()
+    stock = Stock(store)  # type: ignore[arg-type]
+    taken = [*stock.reserve(1)]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(stock.reserve, 1 + STOCK // 2)
+        eventually(lambda: len(store.asked) == 2)
+        taken += [id for _ in range(100) for id in stock.reserve(1)]
+        assert not first.done()
+        store.fails = True
+        store.answers.set()
+
+        taken += first.result(30)
+
+    assert len(set(taken)) == len(taken) == 1 + 100 + 1 + STOCK // 2
+    assert stock.is_away
+    assert store.asked == [1 + STOCK, STOCK]
+
+
+def test_t16_one_asks_for_the_stock_and_another_for_what_it_needs() -> None:
+    store = Slow()
+    stock = Stock(store)  # type: ignore[arg-type]
+    taken = [*stock.reserve(1)]
+    with ThreadPoolExecutor(2) as pool:
+        large = [pool.submit(stock.reserve, 600) for _ in range(2)]
+        eventually(lambda: len(store.asked) == 3)
+        store.answers.set()
+        for each in large:
+            ids = each.result(30)
+            assert list(ids) == list(range(ids[0], ids[0] + 600))
+            taken += ids
+
+    assert len(set(taken)) == len(taken)
+    assert sorted(store.asked) == [600, STOCK, 1 + STOCK]
+    assert stock.reserve(STOCK // 2)
+    assert len(store.asked) == 3

@@ -297,6 +297,29 @@ def test_hostile_and_impossible_expressions_are_refused_at_once(expression: obje
     assert 20 < len(str(refusal.value)) < 600
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "*/61 * * * *", "*/9999 * * * *", "0 */25 * * *", "0 0 */32 * *", "0 0 1 */13 *", "0 0 * * */8", "* * * * * */61",
+        "10-20/12 * * * *", "50/11 * * * *", "0,*/61 * * * *", "0 0 * * mon-fri/6", "0 0 1 jan-mar/4 *",
+    ],
+)  # fmt: skip
+def test_t54_a_step_that_exceeds_its_range_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidSchedule, match="exceeds its range"):
+        Schedule(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "*/60 * * * *", "*/59 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7", "* * * * * */60",
+        "10-20/11 * * * *", "50/10 * * * *", "0 0 * * mon-fri/5", "0 0 * * fri-mon/2", "0 0 1 jan-mar/2 *",
+    ],
+)  # fmt: skip
+def test_t54_a_step_within_its_range_is_taken(expression: str) -> None:
+    assert Schedule(expression).next_after(datetime(2026, 1, 1, tzinfo=UTC)) > datetime(2026, 1, 1, tzinfo=UTC)
+
+
 @settings(max_examples=300, deadline=timedelta(seconds=1))
 @given(st.text(alphabet="0123456789*/,-#@?lwhr monfribjan\t()L", max_size=60))
 def test_no_text_does_anything_but_work_or_be_refused(expression: str) -> None:

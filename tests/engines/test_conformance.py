@@ -544,7 +544,61 @@ class TestTake:
         assert engine.get(taken.id).state == engine.get(fetched.id).state == JobState.COMPLETED
 
 
+class TestTakeWithUniqueKey:
+    def back(self, job, **fields):
+        return ack(job, JobState.AVAILABLE, is_spent=False, taken=job, **fields)
+
+    @pytest.mark.parametrize("delay", [0.0, 30.0])
+    def test_t52_a_job_that_is_put_back_has_its_key_again(self, engine, worker, me, delay):
+        id = insert_one(engine, unique_key="k", max_attempts=3)
+        [job] = worker.take("default", 1, me)
+        state = JobState.SCHEDULED if delay else JobState.AVAILABLE
+        worker.ack([ack(job, state, is_spent=False, delay=delay, taken=job)])
+
+        again = insert(engine, 5, unique_key="k")
+
+        assert [(one.id, one.was_duplicate) for one in again] == [(id, True)] * 5
+        assert engine.get(id).unique_key == "k"
+        engine.cancel([id])
+        assert not insert(engine, unique_key="k")[0].was_duplicate
+
+    def test_t52_it_comes_back_without_when_another_has_taken_the_key(self, engine, worker, me):
+        first = insert_one(engine, unique_key="k", args="[1]", meta='{"a":1}', expires_at=NOW + 9 * SECOND)
+        [job] = worker.take("default", 1, me)
+        second = insert_one(engine, unique_key="k")
+
+        worker.ack([self.back(job)])
+
+        stored = engine.get(first)
+        assert (stored.state, stored.unique_key, stored.args, stored.meta) == ("available", None, [1], {"a": 1})
+        assert (stored.expires_at, stored.attempt) == (NOW + 9 * SECOND, 0)
+        assert engine.get(second).unique_key == "k"
+        assert insert(engine, unique_key="k")[0].id == second
+
+    def test_t52_of_two_that_are_put_back_together_one_has_the_key(self, engine, worker, me):
+        first = insert_one(engine, unique_key="k")
+        [one] = worker.take("default", 1, me)
+        second = insert_one(engine, unique_key="k")
+        [other] = worker.take("default", 1, me)
+
+        worker.ack([self.back(one), self.back(other)])
+
+        assert sorted(engine.get(id).unique_key or "" for id in (first, second)) == ["", "k"]
+        assert insert(engine, unique_key="k")[0].was_duplicate
+
+    def test_t52_one_that_ran_holds_its_key_no_more(self, engine, worker, me):
+        insert_one(engine, unique_key="k")
+        [job] = worker.take("default", 1, me)
+        worker.ack([ack(job, taken=job)])
+
+        assert not insert(engine, unique_key="k")[0].was_duplicate
+
+
 class TestAck:
+    def test_t56_an_outcome_of_no_job_is_stale_and_changes_nothing(self, engine, worker):
+        assert worker.ack([Ack(0, 0, JobState.COMPLETED)]) == set()
+        assert engine.counts() == []
+
     def test_a_completed_job_keeps_its_outcome_and_times(self, engine, worker, me):
         id = insert_one(engine)
         job = fetch_one(worker, me)
@@ -1127,6 +1181,38 @@ class TestRescue:
         worker.rescue([me])
 
         assert [engine.get(job.id).attempt for job in jobs] == [1, 1]
+
+    def test_t48_what_was_not_noted_as_begun_goes_back_unspent_and_marked(self, engine, worker, me):
+        jobs = insert(engine, 3, max_attempts=1)
+        _, b, c = worker.fetch("default", 3, me)
+        assert worker.note_begun({b.id: b.claim, c.id: c.claim - 1, 10**9: 1}) == {b.id}
+        assert worker.note_begun({b.id: b.claim}) == {b.id}
+
+        rescued = worker.rescue([me], as_noted=True, reason="silent")
+
+        assert (rescued.requeued, rescued.discarded) == (2, 1)
+        assert [engine.get(job.id).state for job in jobs] == ["available", "discarded", "available"]
+        assert [engine.get(job.id).attempt for job in jobs] == [0, 1, 0]
+        assert ['"lost"' in job.meta for job in worker.fetch("default", 3, me)] == [True, True]
+
+    def test_t48_a_note_counts_under_its_claim_only(self, engine, worker, me):
+        id = insert_one(engine)
+        job = fetch_one(worker, me)
+        worker.note_begun({job.id: job.claim})
+        worker.ack([ack(job, JobState.AVAILABLE, is_spent=False)])
+        fetch_one(worker, me)
+
+        assert worker.rescue([me], as_noted=True).requeued == 1
+        assert engine.get(id).attempt == 0
+
+    def test_t48_a_job_that_was_noted_can_be_cancelled_and_acknowledged(self, engine, worker, me):
+        a, b = insert(engine, 2)
+        jobs = worker.fetch("default", 2, me)
+        worker.note_begun({job.id: job.claim for job in jobs})
+        engine.cancel([a.id])
+
+        assert worker.ack([ack(jobs[0], JobState.RETRYABLE, delay=9.0), ack(jobs[1])]) == {a.id, b.id}
+        assert [engine.get(job.id).state for job in jobs] == ["cancelled", "completed"]
 
     def test_a_job_that_kills_its_workers_is_discarded_in_the_end(self, engine, worker, register):
         """B20"""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 from django.db import connection, connections
+from django.db.backends.signals import connection_created
+from psycopg.pq import TransactionStatus
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres import listener as listener_module
 from djqueue.engines.postgres.connection import connect
-from djqueue.exceptions import EngineUnavailable
+from djqueue.exceptions import EngineDenied, EngineUnavailable
 from tests.proxy import Proxy, proxy
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -113,3 +117,104 @@ def test_an_unmark_that_is_swallowed_does_not_hang_the_producer(wire, monkeypatc
 
         assert time.monotonic() - began < 5
         assert listener._connection is None
+
+
+@pytest.fixture
+def app_role(transactional_db: None) -> Iterator[str]:
+    """A role that may work on the tables."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE ROLE djqueue_test_app")
+        cursor.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO djqueue_test_app")
+    yield "djqueue_test_app"
+    with connection.cursor() as cursor:
+        cursor.execute("DROP OWNED BY djqueue_test_app")
+        cursor.execute("DROP ROLE djqueue_test_app")
+
+
+def test_t04_a_connection_of_ours_assumes_the_role_of_the_project(app_role):
+    options = {**connection.settings_dict["OPTIONS"], "assume_role": app_role}
+    with mock.patch.dict(connection.settings_dict, OPTIONS=options):
+        session = connect("default", "test")
+
+    assert session.execute("SELECT current_user::text").fetchone() == (app_role,)
+    session.close()
+
+
+def test_t04_receivers_of_connection_created_see_a_connection_of_ours(transactional_db):
+    def prepare(connection: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET search_path = pg_temp, public")
+            cursor.execute("SELECT now()")
+            assert cursor.fetchone()[0].tzinfo is not None
+
+    connection_created.connect(prepare)
+    try:
+        session = connect("default", "test")
+    finally:
+        connection_created.disconnect(prepare)
+
+    assert session.execute("SHOW search_path").fetchone() == ("pg_temp, public",)
+    assert session.info.transaction_status == TransactionStatus.IDLE
+    session.close()
+
+
+def test_t04_the_settings_of_a_project_do_not_stop_our_work(transactional_db):
+    def prepare(connection: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '10ms'")
+            cursor.execute("SET default_transaction_isolation = 'repeatable read'")
+
+    connection_created.connect(prepare)
+    try:
+        session = connect("default", "test")
+    finally:
+        connection_created.disconnect(prepare)
+
+    assert session.execute("SHOW statement_timeout").fetchone() == ("30s",)
+    assert session.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+    session.close()
+
+
+def test_t04_a_project_that_opens_connections_itself_opens_ours(transactional_db, monkeypatch):
+    opened = []
+    original = type(connections["default"]).get_new_connection
+
+    def get_new_connection(self: Any, params: dict[str, Any]) -> Any:
+        opened.append(params["application_name"])
+        return original(self, params)
+
+    monkeypatch.setattr(type(connections["default"]), "get_new_connection", get_new_connection)
+
+    connect("default", "test").close()
+
+    assert opened == ["djqueue test"]
+
+
+def test_t04_a_connection_of_ours_is_not_from_djangos_pool(transactional_db):
+    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1}}
+    with mock.patch.dict(connection.settings_dict, OPTIONS=options):
+        session = connect("default", "test")
+
+    assert not hasattr(session.opened, "_pool")
+    session.close()
+
+
+def test_t04_a_role_that_may_not_be_assumed_is_a_denial(transactional_db):
+    options = {**connection.settings_dict["OPTIONS"], "assume_role": "djqueue_test_nobody"}
+    with (
+        mock.patch.dict(connection.settings_dict, OPTIONS=options),
+        pytest.raises(EngineUnavailable, match="djqueue_test_nobody"),
+    ):
+        connect("default", "test")
+
+
+def test_t04_missing_rights_name_the_table_and_the_grant(app_role):
+    with connection.cursor() as cursor:
+        cursor.execute(f"REVOKE ALL ON djqueue_worker FROM {app_role}")
+    options = {**connection.settings_dict["OPTIONS"], "assume_role": app_role}
+    with (
+        mock.patch.dict(connection.settings_dict, OPTIONS=options),
+        PostgresEngine("default").open_worker() as engine,
+        pytest.raises(EngineDenied, match=r"djqueue_worker.*Grant"),
+    ):
+        engine.beat([])

@@ -276,7 +276,14 @@ class TestPlansDoNotDependOnStatistics:
         assert others == {}, situation
         for count in BATCHES:
             ids = list(range(1, count + 1))
-            known = {"workers": [worker], "ran_id": ids, "ran_claim": ids, "kept_id": ids, "kept_claim": ids}
+            known = {
+                "workers": [worker],
+                "ran_id": ids,
+                "ran_claim": ids,
+                "as_noted": False,
+                "kept_id": ids,
+                "kept_claim": ids,
+            }
             nodes = plan("rescue", **known, reason="", limit=5000, now=None)
             # One walk over the table finds what executes; what is found is then reached at its place.
             rest = [node for node in nodes if node["CTE"] != "held"]

@@ -89,7 +89,7 @@ def ack_params(job) -> dict[str, object]:
 
 
 def rescue_params(worker) -> dict[str, object]:
-    nobody: dict[str, object] = {"ran_id": None, "ran_claim": None, "kept_id": [], "kept_claim": []}
+    nobody: dict[str, object] = {"ran_id": None, "ran_claim": None, "as_noted": False, "kept_id": [], "kept_claim": []}
     return {"workers": [worker], **nobody, "reason": "", "limit": 100, "now": None}
 
 

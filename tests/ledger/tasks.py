@@ -17,6 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from djqueue import Cancel, Discard, Retry, Snooze, compat, task
+from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
 
 # A store outside of the database refuses the tasks that ask for it, where they are written.
@@ -89,6 +90,12 @@ def return_euro() -> str:
 @task(max_attempts=3)
 def kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(max_attempts=1)
+def kill_group() -> None:
+    """As the end of a container: supervisor and worker die together."""
+    os.killpg(0, signal.SIGKILL)
 
 
 @task(max_attempts=2, backoff=0)

@@ -60,6 +60,9 @@ class TestJudge:
             ({"leader_seconds": None}, "leader", "Start a worker", True),
             ({"loops": {**GOOD.loops, "stager": 60.0}}, "stager", "leader's log", True),
             ({"loops": {**GOOD.loops, "pruner": 7200.0}, "leader_seconds": 9999.0}, "pruner", "leader's log", False),
+            ({"loops": {**GOOD.loops, "scheduler": 61.0}}, "scheduler", "leader's log", True),
+            ({"cron_entries": 2, "scheduler_seconds": 61.0}, "crontab", "runcron", True),
+            ({"cron_entries": 2, "scheduler_seconds": None}, "crontab", "runcron", True),
             ({"overdue_seconds": 11.0}, "delayed jobs", "stager", True),
             ({"queues": [SeenQueue("mail", 301.0, False, True)]}, "queue mail", "more workers", True),
             ({"queues": [SeenQueue("mail", 1.0, False, False)]}, "queue mail", "runworker --queues mail", True),
@@ -81,6 +84,10 @@ class TestJudge:
 
         assert (finding.name, finding.is_fatal) == (name, is_fatal)
         assert words in finding.advice
+
+    def test_t23_a_crontab_that_is_served_or_empty_is_no_trouble(self):
+        assert wrong(changed(cron_entries=2, scheduler_seconds=5.0, loops={**GOOD.loops, "scheduler": 2.0})) == []
+        assert wrong(changed(cron_entries=0, scheduler_seconds=None)) == []
 
     def test_without_a_leader_nobody_is_sent_to_its_log(self):
         findings = wrong(changed(overdue_seconds=11.0, leader_seconds=None))

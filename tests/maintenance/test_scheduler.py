@@ -17,9 +17,11 @@ from django.db import connection
 
 from djqueue import registry
 from djqueue.cron import CronDefinition, CronEntry, CronTick
+from djqueue.crontab import new_job, rule_for
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.exceptions import EngineRefused
 from djqueue.maintenance import scheduler as scheduler_module
+from djqueue.maintenance.health import judge
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.records import Ack, ClaimedJob, Job, JobFilter
 from djqueue.states import LIVE_STATES, JobState
@@ -747,3 +749,91 @@ def test_the_jobs_of_another_store_have_no_entries_here(engine: Engine, open_sch
     elsewhere.on_stop()
 
     assert not [entry for entry in engine.cron.entries() if entry.code is not None]
+
+
+def test_t23_b57_a_loop_that_hangs_shows_in_the_health_of_its_store(engine: Engine, open_scheduler: Open) -> None:
+    """Also of ``runcron``, which has no leader that tells of it."""
+    add(engine, now=None)
+    assert crontab_of(engine) == [False]
+    scheduler = open_scheduler(read_code=True)
+
+    scheduler.run_once(now=datetime.now(UTC) - 10 * MINUTE)  # and nothing since
+    assert crontab_of(engine) == [False]
+
+    scheduler._declarations._declared = float("-inf")
+    scheduler.run_once()
+    assert crontab_of(engine) == [True]
+    assert scheduler.last_run is not None
+
+
+def crontab_of(engine: Engine) -> list[bool]:
+    return [finding.is_ok for finding in judge(engine.health()) if finding.name == "crontab"]
+
+
+class TestUniqueTasks:
+    """What ``unique`` of a task says holds for the jobs of its entries too."""
+
+    def complete(self, worker: WorkerEngine, me: UUID, now: datetime) -> None:
+        acks = [Ack(job.id, job.claim, JobState.COMPLETED) for job in worker.fetch("default", 9, me, now=now)]
+        worker.ack(acks, now=now)
+
+    @pytest.mark.parametrize("unique", [tasks.throttled, tasks.at_most_hourly])
+    def test_t50_a_period_holds_beyond_the_end_of_the_job(self, engine, scheduler, worker, me, unique) -> None:
+        add(engine, task=unique.module_path, args=())
+
+        for minute in range(1, 63):
+            now = NOW + minute * MINUTE
+            settle(scheduler, now)
+            self.complete(worker, me, now)
+
+        outcomes = [outcome for _, outcome in ticks(engine)]
+        assert [place for place, outcome in enumerate(outcomes, 1) if outcome == "enqueued"] == [1, 61]
+        assert set(outcomes) == {"enqueued", "skipped: duplicate"}
+
+    def test_t50_a_completed_job_holds_its_key_where_the_scope_says_so(self, engine, scheduler, worker, me) -> None:
+        add(engine, task=tasks.once.module_path, args=())
+
+        for minute in range(1, 4):
+            settle(scheduler, NOW + minute * MINUTE)
+            self.complete(worker, me, NOW + minute * MINUTE)
+
+        assert [outcome for _, outcome in ticks(engine)] == ["enqueued", *["skipped: duplicate"] * 2]
+
+    def test_t50_a_time_that_comes_while_the_job_runs_is_followed_up(self, engine, scheduler, worker, me) -> None:
+        add(engine, task=tasks.followed.module_path, args=())
+        settle(scheduler, NOW + MINUTE)
+        [job] = worker.fetch("default", 9, me, now=NOW + MINUTE)
+
+        for minute in (2, 3):
+            settle(scheduler, NOW + minute * MINUTE)
+        assert [outcome for _, outcome in ticks(engine)] == ["enqueued", "enqueued", "skipped: duplicate"]
+        worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)], now=NOW + 4 * MINUTE)
+
+        [next] = worker.fetch("default", 9, me, now=NOW + 4 * MINUTE)
+        assert next.id == history(engine)[1].job_id
+
+    def test_t50_a_job_that_waits_takes_the_newest_arguments(self, engine, scheduler) -> None:
+        for number in (1, 2):
+            add(engine, f"entry {number}", task=tasks.replaced.module_path, args=(number,))
+        settle(scheduler, NOW + MINUTE)
+
+        assert [job.args for job in jobs(engine)] == [[2]]
+        assert [ticks(engine, f"entry {number}")[0][1] for number in (1, 2)] == ["enqueued", "skipped: duplicate"]
+
+    def test_t50_debounce_puts_the_job_off(self, engine, scheduler) -> None:
+        add(engine, task=tasks.debounced.module_path)
+        for minute in (1, 2, 3):
+            settle(scheduler, NOW + minute * MINUTE)
+
+        [job] = jobs(engine)
+        assert (job.state, job.scheduled_at) == ("scheduled", NOW + 8 * MINUTE)
+
+    def test_t50_a_run_by_hand_obeys_too(self, engine, scheduler, worker, me) -> None:
+        add(engine, task=tasks.throttled.module_path, args=())
+        settle(scheduler, NOW + MINUTE)
+        self.complete(worker, me, NOW + MINUTE)
+        entry = read(engine)
+
+        ticked = engine.cron.run(entry, new_job(entry, {}), rule=rule_for(entry), now=NOW + 2 * MINUTE)
+
+        assert (ticked.outcome, ticked.reason) == ("skipped", "duplicate")

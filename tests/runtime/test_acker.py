@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from threading import Event
 
 import pytest
 
@@ -52,6 +53,38 @@ def completed(job_id: int) -> Ack:
 def fill(acker: Acker, claims: ClaimBlock, ids: Sequence[int]) -> None:
     for job_id in ids:
         acker.put(completed(job_id), claims.hold(job_id, 1))
+
+
+def test_t56_the_session_has_stored_nothing_yet_and_knows_how_before_the_first_outcome(claims: ClaimBlock) -> None:
+    store = Store()
+    store.stale = {0}
+    flushed = Event()
+    acker = Acker(store, claims, on_flushed=flushed.set)  # type: ignore[arg-type]
+
+    acker.start()
+    fill(acker, claims, [1])
+
+    assert flushed.wait(20)
+    acker.stop()
+    assert acker.join(20)
+    assert [ack.id for ack in store.stored] == [0, 1]
+    assert (acker.accepted, acker.stale, claims.held) == (1, 0, 0)
+
+
+def test_t56_a_store_that_is_away_when_the_acker_starts_changes_nothing(claims: ClaimBlock) -> None:
+    store = Store()
+    failures = iter([True])
+    store.hangs_up_at = lambda acks: next(failures, False)
+    flushed = Event()
+    acker = Acker(store, claims, on_flushed=flushed.set)  # type: ignore[arg-type]
+
+    acker.start()
+    fill(acker, claims, [1])
+
+    assert flushed.wait(20)
+    acker.stop()
+    assert acker.join(20)
+    assert [ack.id for ack in store.stored] == [1]
 
 
 def test_what_has_piled_up_is_written_together(claims: ClaimBlock) -> None:

@@ -7,6 +7,7 @@ import time
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
 
 from djqueue.exceptions import EngineUnavailable
 from djqueue.records import Ack, NewJob, WorkerInfo
@@ -175,3 +176,18 @@ def test_t15_a_job_that_was_put_back_counts_as_such_although_nobody_can_be_woken
 
         assert worker.ack([back(job)]) == {job.id}
     assert states() == {"available": 1}
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_t52_a_job_that_is_put_back_does_not_wait_for_a_transaction_that_takes_its_key(me):
+    engine().insert([NewJob("a.task", queue="once", unique_key="k")])
+    with engine().open_worker() as worker:
+        [job] = worker.take("once", 1, me)
+        with transaction.atomic():
+            [other] = engine().insert([NewJob("a.task", queue="once", unique_key="k")])
+
+            assert worker.ack([back(job)]) == {job.id}
+
+            assert engine().get(job.id).state is JobState.AVAILABLE
+    assert engine().get(job.id).unique_key is None
+    assert engine().get(other.id).unique_key == "k"

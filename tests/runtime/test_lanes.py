@@ -325,3 +325,15 @@ def test_a_lane_goes_on_with_the_threads_it_has_when_there_are_no_more_to_be_had
     lane.add([])
 
     assert lane.first_for_thread(lambda: None).job == 0  # type: ignore[union-attr, comparison-overlap]
+
+
+def test_t73_that_there_are_no_more_threads_is_said_once_and_not_for_each_job(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(lane: Lane) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lane = Lane(["default"], 2, start_thread=refuse, start_async=lambda lane, many: None)
+
+    for place in range(100):
+        lane.add([execution(place)])
+
+    assert caplog.text.count("lane.no_thread") == 1

@@ -1,4 +1,8 @@
-"""Connections of djqueue's own, beside Django's: autocommit, read committed, never shared between threads."""
+"""Connections of djqueue's own, beside Django's: autocommit, read committed, never shared between threads.
+
+They are opened by Django's own means, so that whatever a project has said about its connections (``assume_role``, receivers
+of ``connection_created``, a ``get_new_connection`` that fetches a password) counts for them too.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from collections.abc import Generator
 from typing import Any
 
 import psycopg
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.backends.signals import connection_created
+from psycopg import sql
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres.denials import unreachable
+from djqueue.engines.postgres.denials import forbidden, unreachable
 
 STATEMENT_TIMEOUT_SECONDS = 30.0
 LOCK_TIMEOUT_SECONDS = 0.1
@@ -38,6 +44,12 @@ class Connection(psycopg.Connection[TupleRow]):
     """
 
     patience_seconds = STATEMENT_TIMEOUT_SECONDS * 4 / 3
+    is_shared = False
+    """Whether there is a pooler in between. What we need of the session is set for each transaction anew then, and a
+    statement for itself is one, too: ``local_settings`` is the first statement of each."""
+    local_settings: sql.Composed | None = None
+    opened: object = None
+    """The connection as it was opened, which warns when it is collected while the session is open."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         return super().wait(self._watch(gen), *args, **kwargs)
@@ -64,50 +76,99 @@ def connect(
     *,
     lock_timeout_seconds: float = 0,
     prepares: bool = False,
-) -> psycopg.Connection[TupleRow]:
-    """Open a connection with the parameters of a Django alias; ``role`` shows in ``application_name``.
+) -> Connection:
+    """Open a connection as Django does for this alias; ``role`` shows in ``application_name``.
 
     The server ends a statement after the timeout, and one that waits for a lock after the other (0: never).
     When it has said nothing a third later, the connection is given up.
+    Behind a pooler the session belongs to others too, so nothing is set there: see ``Connection.is_shared``.
 
     Raise ``EngineUnavailable`` when the database cannot be reached, ``EngineDenied`` when it does not let us in.
     """
-    params = _params(alias)
+    wrapper = _wrapper(alias)
+    params = {**_NETWORK_DEFAULTS, **wrapper.get_connection_params()}
     params.setdefault("application_name", application_name(role))
+    connection: Connection | None = None
     try:
-        connection = Connection.connect(**params, autocommit=True)
+        raw = wrapper.get_new_connection(params)
+        connection = Connection(raw.pgconn)
+        connection.opened = raw
+        connection.autocommit = True
         connection.patience_seconds = statement_timeout_seconds * 4 / 3
+        # A pooler answers for the server when a client connects, with a process id of its own invention.
+        row = connection.execute("SELECT pg_backend_pid()").fetchone()
+        connection.is_shared = row is None or row[0] != connection.info.backend_pid
+        _initialize(wrapper, raw, connection.is_shared)
+        settings = _settings(wrapper, statement_timeout_seconds, lock_timeout_seconds, is_shared=connection.is_shared)
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
         # SKIP LOCKED raises serialization errors, and a statement timeout would stop maintenance for ever.
-        row = connection.execute(
-            "SELECT pg_backend_pid(), set_config('TimeZone', 'UTC', false),"
-            " set_config('default_transaction_isolation', 'read committed', false),"
-            " set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),"
-            # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
-            " set_config('idle_in_transaction_session_timeout', '60000', false), set_config('jit', 'off', false),"
-            # A generic plan made while the table was empty would read the whole of it when it is full.
-            " set_config('plan_cache_mode', 'force_custom_plan', false)",
-            [str(int(statement_timeout_seconds * 1000)), str(int(lock_timeout_seconds * 1000))],
-        ).fetchone()
         # Behind a pooler a statement's name may be somebody else's statement, of another text: the server would run that.
-        # A pooler answers for the server when a client connects, with a process id of its own invention. A project that says
-        # something about preparing knows its connections.
-        is_direct = row is not None and row[0] == connection.info.backend_pid
-        if prepares and is_direct and "prepare_threshold" not in connections[alias].settings_dict["OPTIONS"]:
-            connection.prepare_threshold = _PREPARE_THRESHOLD
-    except psycopg.OperationalError as error:
-        raise unreachable(alias, error) from error
+        # A project that says something about preparing knows its connections.
+        may_prepare = prepares and not connection.is_shared
+        said = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARE_THRESHOLD if may_prepare else None)
+        connection.prepare_threshold = said
+        if connection.is_shared:
+            connection.local_settings = settings
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        else:
+            connection.execute(settings)
+    except (psycopg.Error, DatabaseError, InterfaceError) as error:
+        if connection is not None:
+            connection.close()
+        cause = error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
+        if isinstance(cause, psycopg.errors.InsufficientPrivilege):
+            raise forbidden(alias, cause) from error
+        absence = unreachable(alias, cause)
+        absence.is_undone = True
+        raise absence from error
     return connection
+
+
+def _wrapper(alias: str) -> Any:
+    """Return a wrapper of the project's kind for a connection of our own, never from Django's pool."""
+    django_connection = connections[alias]
+    settings = dict(django_connection.settings_dict)
+    settings["OPTIONS"] = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
+    return type(django_connection)(settings, alias)
+
+
+def _initialize(wrapper: Any, raw: psycopg.Connection[Any], is_shared: bool) -> None:
+    """Do what Django and the project do with a new connection: time zone, role, ``connection_created``."""
+    raw.autocommit = True
+    wrapper.connection, wrapper.autocommit = raw, True
+    try:
+        if not is_shared:
+            wrapper.init_connection_state()
+        connection_created.send(sender=type(wrapper), connection=wrapper)
+    finally:
+        # The session is ours from now on; a wrapper that is collected must not close it.
+        wrapper.connection = None
+
+
+def _settings(
+    wrapper: Any, statement_timeout_seconds: float, lock_timeout_seconds: float, *, is_shared: bool
+) -> sql.Composed:
+    """Return the statement that makes the settings of the session, or of one transaction, ours."""
+    settings = {
+        "TimeZone": "UTC",
+        "statement_timeout": str(int(statement_timeout_seconds * 1000)),
+        "lock_timeout": str(int(lock_timeout_seconds * 1000)),
+        "idle_in_transaction_session_timeout": "60000",
+        # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
+        "jit": "off",
+        # A generic plan made while the table was empty would read the whole of it when it is full.
+        "plan_cache_mode": "force_custom_plan",
+    }
+    if not is_shared:
+        settings["default_transaction_isolation"] = "read committed"
+    elif role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
+        settings["role"] = role
+    calls = [
+        sql.SQL("set_config({}, {}, {})").format(sql.Literal(name), sql.Literal(value), sql.Literal(is_shared))
+        for name, value in settings.items()
+    ]
+    return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
 
 
 def application_name(role: str) -> str:
     return f"djqueue {role}"
-
-
-def _params(alias: str) -> dict[str, Any]:
-    django_connection = connections[alias]
-    params = {**_NETWORK_DEFAULTS, **django_connection.get_connection_params()}
-    # What only Django's own wrapper and cursors understand.
-    for key in ("cursor_factory", "context", "isolation_level", "assume_role", "server_side_binding", "pool"):
-        params.pop(key, None)
-    return params

@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.encoding import storable
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.records import InsertedJob, NewJob
+from djqueue.engines.postgres.unique import Insertion, job_columns
+from djqueue.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
 
 Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 
@@ -57,14 +58,18 @@ class PostgresCron:
         params = {"id": entry.id, "revision": entry.revision, "expected": entry.next_at, "next": next_at, "now": now}
         self._run("cron_plan", params)
 
-    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+    def tick(
+        self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> Ticked:
         """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
-        ticked: Ticked = self._transact(lambda execute: self._tick(execute, tick, job, now))
-        if ticked.outcome == "enqueued" and job is not None:
-            self._wake({job.queue})
-        return ticked
+        ticked, queues = self._transact(lambda execute: self._tick(execute, tick, job, rule, now))
+        if queues:
+            self._wake(queues)
+        return ticked  # type: ignore[no-any-return]
 
-    def _tick(self, execute: Execute, tick: NewTick, job: NewJob | None, now: datetime | None) -> Ticked:
+    def _tick(
+        self, execute: Execute, tick: NewTick, job: NewJob | None, rule: UniqueRule, now: datetime | None
+    ) -> tuple[Ticked, Collection[str]]:
         entry = tick.entry
         rows = execute(
             "cron_lock",
@@ -77,18 +82,18 @@ class PostgresCron:
             },
         )
         if not rows:
-            return Ticked("stale")
+            return Ticked("stale"), ()
         [(overlapping, is_done)] = rows
         reason = tick.skip or ("done before" if is_done else "")
         if not reason and overlapping and entry.definition.overlap == "queue":
-            return Ticked("held")
+            return Ticked("held"), ()
         if not reason and overlapping and entry.definition.overlap == "skip":
             reason = "overlap"
         if not reason and overlapping and entry.definition.overlap == "cancel_running":
             _cancel(execute, overlapping, entry.name, now)
-        job_id = None
+        job_id, queues = None, set[str]()
         if not reason and job is not None:
-            inserted = _insert(execute, job, now)
+            inserted, queues = _insert(execute, job, rule, now)
             job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
         outcome = "enqueued" if job_id is not None else "skipped"
         execute(
@@ -106,25 +111,27 @@ class PostgresCron:
                 "now": now,
             },
         )
-        return Ticked("enqueued" if job_id is not None else "skipped", reason, job_id)
+        return Ticked("enqueued" if job_id is not None else "skipped", reason, job_id), queues
 
-    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+    def run(
+        self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
+    ) -> Ticked:
         """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
 
-        def work(execute: Execute) -> Ticked:
-            inserted = _insert(execute, job, now)
+        def work(execute: Execute) -> tuple[Ticked, Collection[str]]:
+            inserted, queues = _insert(execute, job, rule, now)
             job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
             outcome = "skipped" if job_id is None else "enqueued"
             execute(
                 "cron_note",
                 {"id": entry.id, "outcome": outcome, "reason": reason, "job": job_id, "by": _by(by), "now": now},
             )
-            return Ticked("skipped" if job_id is None else "enqueued", reason, job_id)
+            return Ticked("skipped" if job_id is None else "enqueued", reason, job_id), queues
 
-        ticked: Ticked = self._transact(work)
-        if ticked.outcome == "enqueued":
-            self._wake({job.queue})
-        return ticked
+        ticked, queues = self._transact(work)
+        if queues:
+            self._wake(queues)
+        return ticked  # type: ignore[no-any-return]
 
     def add(
         self,
@@ -174,6 +181,23 @@ class PostgresCron:
         removed: bool = self._transact(work)
         return removed
 
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
+        params = {
+            "id": declaration.id,
+            "name": storable(declaration.name, 255),
+            "entries": _json(dict(declaration.entries)),
+            "kept": kept,
+            "now": now,
+        }
+        self._run("cron_forget", params)
+        return [
+            SeenDeclaration(id, name, json.loads(entries), started_at, timedelta(seconds=silent))
+            for id, name, entries, started_at, silent in self._run("cron_declare", params)
+        ]
+
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""
         return [
@@ -217,11 +241,40 @@ def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -
         execute("notify", {"queues": running})
 
 
-def _insert(execute: Execute, job: NewJob, now: datetime | None) -> InsertedJob:
-    """Insert a job by the statement that inserts every job."""
-    columns = {name: [value] for name, value in zip(NewJob._fields, job, strict=True)}
-    [row] = execute("insert", {**columns, "now": now, "relaxed": False})
-    return InsertedJob._make(row)
+def _insert(execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> tuple[InsertedJob, set[str]]:
+    """Insert a job by the statements that insert every job; return also whom to wake after the commit."""
+    if job.unique_key is not None and rule != LIVE_ONLY:
+        insertion = _ScheduledInsertion(execute, job, rule, now)
+        [inserted] = insertion.run(are_held=False)
+        return inserted, insertion.ready_in
+    [row] = execute("insert", {**job_columns([job]), "now": now, "relaxed": False})
+    inserted = InsertedJob._make(row)
+    return inserted, set() if inserted.was_duplicate else {job.queue}
+
+
+class _ScheduledInsertion(Insertion):
+    """In the transaction of a tick, whosever connection that is."""
+
+    is_in_transaction = True
+
+    def __init__(self, execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> None:
+        super().__init__([job], rule, now, relaxed=False)
+        self._run = execute
+
+    def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return self._run(name, {**params, **self._common})
+
+    def _save(self) -> str | None:
+        self._run("savepoint", {})
+        return "djqueue_insertion"
+
+    def _undo(self, savepoint: str | None) -> None:
+        self._run("savepoint_undo", {})
+        self._keep(savepoint)
+
+    def _keep(self, savepoint: str | None) -> None:
+        if savepoint is not None:
+            self._run("savepoint_keep", {})
 
 
 def run_on(cursor: Any) -> Execute:

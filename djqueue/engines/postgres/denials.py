@@ -41,3 +41,12 @@ def unreachable(alias: str, error: BaseException) -> EngineUnavailable:
     if any(words in text for words in _TLS):
         return EngineDenied(f"The database server of {where} and its OPTIONS do not agree about TLS. ({text})")
     return EngineUnavailable(f"The database {alias!r} cannot be reached: {text}")
+
+
+def forbidden(alias: str, error: BaseException) -> EngineDenied:
+    """Return what to raise when the server refuses a statement, or a role, to a user that it has let in."""
+    return EngineDenied(
+        f"The database {alias!r} does not let djqueue work: {str(error).strip()}. Grant its user SELECT, INSERT, UPDATE and"
+        " DELETE on all tables whose names begin with djqueue_, or name a role that has these rights in"
+        f" DATABASES[{alias!r}]['OPTIONS']['assume_role']."
+    )

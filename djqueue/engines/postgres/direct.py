@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from contextlib import suppress
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.postgresql import base
+from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
 from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.waiting import READY_R, WAIT_R, WAIT_RW, Ready, Wait
@@ -159,6 +161,15 @@ def _session(connection: BaseDatabaseWrapper, params: Params) -> _Session | None
     if not session.is_plain or b"\0" in b"".join(filter(None, params)):
         return None  # libpq would take a NUL for the end of the text
     return session
+
+
+def _forget(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """Start afresh with what Django calls a new connection: it may be a session that was reset."""
+    with suppress(TypeError):  # of another database, whose connections may be of any kind
+        _sessions.pop(connection.connection, None)
+
+
+connection_created.connect(_forget)
 
 
 def _is_watched(connection: BaseDatabaseWrapper) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import psycopg
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.utils import CursorWrapper
 from psycopg.rows import TupleRow
 
 from djqueue.encoding import Encoded
@@ -40,6 +41,9 @@ from djqueue.records import (
     UniqueRule,
 )
 from djqueue.vitals import Health
+
+_SAVEPOINT = "djqueue"
+_SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
 class PostgresEngine(Steering):
@@ -80,7 +84,7 @@ class PostgresEngine(Steering):
         else:
             with connection.cursor() as cursor:
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})
-                inserted = list(map(InsertedJob._make, cursor.fetchall()))
+                inserted = list(map(InsertedJob._make, rows_of(cursor)))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
             seconds_until_due(new, job, is_rescheduled=rule.reschedule or rule.replace)
@@ -123,19 +127,42 @@ class PostgresEngine(Steering):
             rows = rows_of(cursor)
         return job_of(rows[0]) if rows else None
 
-    def transaction(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
-        return transaction.atomic(using=self.alias, durable=True)
+        with transaction.atomic(using=self.alias, durable=True):
+            with connections[self.alias].cursor() as cursor:
+                cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
+            yield
 
     def ack_here(self, ack: Ack) -> bool:
-        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
+        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds.
+
+        Raise ``TransactionManagementError`` if it is not the transaction that ``transaction`` opened.
+        """
         with connections[self.alias].cursor() as cursor:
+            self._require_savepoint(cursor)
             if ack.taken is not None:
                 for name, params in taken_statements([ack], None):
                     cursor.execute(sql(name), params)
                 return True
             cursor.execute(sql("ack"), {**ack_columns([ack]), "result": texts([ack.result]), "now": None})
             return cursor.fetchone() is not None
+
+    def _require_savepoint(self, cursor: CursorWrapper) -> None:
+        """End the savepoint that was made first in the transaction: it is gone if a raw COMMIT or ROLLBACK ended that.
+
+        psycopg and Django begin another transaction then, and nothing else tells the two apart.
+        """
+        try:
+            cursor.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        except DatabaseError as error:
+            if not isinstance(error.__cause__, _SAVEPOINT_GONE):
+                raise
+            raise transaction.TransactionManagementError(
+                f"The task ended its transaction on the database {self.alias!r} itself, by a raw COMMIT or ROLLBACK. With"
+                " transactional=True the transaction belongs to djqueue: use transaction.atomic() for savepoints, or raise."
+            ) from error
 
     def counts(self) -> list[QueueCounts]:
         """Count live jobs by queue and state."""

@@ -27,6 +27,8 @@ def health(alias: str) -> Health:
         facts["leader_seconds"] = seconds
         # Django leaves jsonb to its JSONField: here it is text.
         facts["loops"] = json.loads(loops) if isinstance(loops, str) else loops
+    for entries, seconds in _read(alias, "health_crontab"):
+        facts |= {"cron_entries": entries, "scheduler_seconds": seconds}
     for (overdue,) in _read(alias, "health_overdue"):
         facts["overdue_seconds"] = overdue
     for row in _read(alias, "health_tables"):

@@ -144,14 +144,14 @@ class PostgresListener:
         if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
             try:
                 connection = connect(self._alias, "listener", _STATEMENT_TIMEOUT_SECONDS)
-                row = connection.execute(sql("listen")).fetchone()
-                assert row is not None
-                if row[1] != connection.info.backend_pid:
+                if connection.is_shared:
                     # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
                     self._listen = False
                     connection.close()
                     logger.warning("There is a pooler before the database: LISTEN cannot be used, jobs are polled for.")
                     return None
+                row = connection.execute(sql("listen")).fetchone()
+                assert row is not None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
                 # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
                 connection.add_notify_handler(lambda notify: self._hear(notify.pid, notify.payload))

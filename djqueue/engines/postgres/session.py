@@ -13,7 +13,8 @@ from typing import Any, Self, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, connect
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, Connection, connect
+from djqueue.engines.postgres.denials import forbidden
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
@@ -46,7 +47,7 @@ class Session:
         self._listen = listen
         self._statement_timeout = statement_timeout_seconds
         self._lock_timeout = lock_timeout_seconds
-        self._connection: psycopg.Connection[TupleRow] | None = None
+        self._connection: Connection | None = None
         self._prepares = listen
         """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
         self._role = "worker"
@@ -77,6 +78,14 @@ class Session:
 
         return self.attempt(work)
 
+    @staticmethod
+    def _work(connection: Connection, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
+        if connection.local_settings is None:
+            return work(connection)
+        with connection.transaction():
+            connection.execute(connection.local_settings)
+            return work(connection)
+
     def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
         """Do something on the connection; again if it lost a race that the database resolved."""
         lost: psycopg.Error
@@ -90,7 +99,7 @@ class Session:
                         lock_timeout_seconds=self._lock_timeout,
                         prepares=self._prepares,
                     )
-                return work(self._connection)
+                return self._work(self._connection, work)
             except _UNPREPARED as error:
                 # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
                 # The server refused to run the statement, so nothing was done.
@@ -109,6 +118,8 @@ class Session:
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
                 raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise forbidden(self._alias, error) from error
             except psycopg.Error as error:
                 # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
                 # has hung up, the next statement needs another connection.

@@ -9,7 +9,7 @@ from typing import Any
 from djqueue.records import Ack, TakenJob
 
 
-def taken_statements(acks: Sequence[Ack], now: object) -> list[tuple[str, dict[str, Any]]]:
+def taken_statements(acks: Sequence[Ack], now: object, *, with_keys: bool = True) -> list[tuple[str, dict[str, Any]]]:
     """Return the statements that store these outcomes."""
     finished = [ack for ack in acks if ack.state.is_final]
     unbegun = [ack for ack in acks if not ack.state.is_final]
@@ -29,7 +29,10 @@ def taken_statements(acks: Sequence[Ack], now: object) -> list[tuple[str, dict[s
     if unbegun:
         delays = [max(0.0, ack.delay) for ack in unbegun]
         notes = [ack.note for ack in unbegun]
-        statements.append(("put_back", {**_columns(unbegun), "delay": delays, "note": notes, "now": now}))
+        keys = [ack.taken.unique_key if with_keys else None for ack in unbegun if ack.taken]
+        statements.append(
+            ("put_back", {**_columns(unbegun), "unique_key": keys, "delay": delays, "note": notes, "now": now})
+        )
     return statements
 
 

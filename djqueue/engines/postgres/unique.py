@@ -49,7 +49,7 @@ def insert_unique(
     ``relaxed``: their commits do not wait for the disk; only if no transaction of the caller's is open. ``are_held``: a
     moment ago others held their keys.
     """
-    insertion = _Insertion(connection, jobs, rule, now, relaxed)
+    insertion = _DjangoInsertion(connection, jobs, rule, now, relaxed=relaxed)
     return insertion.run(are_held=are_held), insertion.ready_in
 
 
@@ -63,16 +63,12 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     return dict(zip(NewJob._fields, map(list, zip(*jobs, strict=True)), strict=True))
 
 
-class _Insertion:
-    def __init__(
-        self,
-        connection: BaseDatabaseWrapper,
-        jobs: Sequence[NewJob],
-        rule: UniqueRule,
-        now: datetime | None,
-        relaxed: bool,
-    ) -> None:
-        self._connection = connection
+class Insertion:
+    """The statements that store jobs with unique keys, in their order; how they are run is up to a subclass."""
+
+    is_in_transaction: bool
+
+    def __init__(self, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None, *, relaxed: bool) -> None:
         self._jobs = jobs
         self._rule = rule
         self._common = {"now": now, "relaxed": relaxed}
@@ -117,17 +113,17 @@ class _Insertion:
         """
         if not follow_ups:
             return follow_ups
-        if self._is_in_transaction:
+        if self.is_in_transaction:
             # The predecessor may end between this look and the commit.
             self.ready_in.add(STAGE)
         held = {key for key, *_ in self._execute("holders", {"keys": list(follow_ups)})}
         keys = {job.id: key for key, job in follow_ups.items() if key not in held}
         if not keys:
             return follow_ups
-        savepoint = self._connection.savepoint()
+        savepoint = self._save()
         try:
             rows = self._execute("release", {"keys": list(keys.values()), "milliseconds": None})
-        except IntegrityError:
+        except (IntegrityError, psycopg.IntegrityError):
             # Another job has just taken a key. The stager begins the others.
             self._undo(savepoint)
             rows = []
@@ -175,7 +171,7 @@ class _Insertion:
                 followed.append(key)
             else:
                 holders[key] = holder
-        if holders and self._rule.follow_up and self._is_in_transaction:
+        if holders and self._rule.follow_up and self.is_in_transaction:
             # One that began before the commit would not see what the caller writes.
             waiting = {key for key, holder in holders.items() if holder.state != "executing"}
             held = self._hold(waiting)
@@ -191,7 +187,7 @@ class _Insertion:
         """Keep waiting holders from beginning before the caller's commit; return those that do not begin."""
         while keys:
             # See _revise: one that began while we waited for its row must not stay locked.
-            savepoint = self._connection.savepoint()
+            savepoint = self._save()
             rows = self._execute("hold", {"keys": sorted(keys)})
             if len(rows) < len(keys):
                 self._undo(savepoint)
@@ -234,7 +230,7 @@ class _Insertion:
             # A holder that began to run while we waited for its row is left alone, but by then we have locked it, and
             # its worker could not record the outcome before the caller's commit. A savepoint gives the lock back. (A
             # follow-up does not run.)
-            savepoint = None if suffix else self._connection.savepoint()
+            savepoint = None if suffix else self._save()
             rows = self._execute("revise", {**job_columns(newest), **params})
             if len(rows) < len(newest) and savepoint is not None:
                 self._undo(savepoint)
@@ -243,25 +239,12 @@ class _Insertion:
                 continue
             self._keep(savepoint)
             # Workers pass over a row while its caller's transaction is open, and may sleep by the end of it.
-            is_passed_over = self._is_in_transaction
+            is_passed_over = self.is_in_transaction
             self.ready_in |= {
                 queue for *_, queue, ready, was_ready in rows if ready and (is_passed_over or not was_ready)
             }
             return {key: InsertedJob._make([*row, True]) for key, *row, _, _, _ in rows}
         return {}
-
-    def _undo(self, savepoint: str | None) -> None:
-        if savepoint is not None:
-            self._connection.savepoint_rollback(savepoint)
-            self._connection.savepoint_commit(savepoint)
-
-    def _keep(self, savepoint: str | None) -> None:
-        if savepoint is not None:
-            self._connection.savepoint_commit(savepoint)
-
-    @property
-    def _is_in_transaction(self) -> bool:
-        return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def _answer_duplicates(self, places: Sequence[int], holders: Mapping[str, InsertedJob]) -> None:
         for place in places:
@@ -282,6 +265,37 @@ class _Insertion:
         return [*{self._key(place): self._jobs[place] for place in places if self._key(place)}.values()]
 
     def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement."""
+        raise NotImplementedError
+
+    def _save(self) -> str | None:
+        """Begin what may be undone; None: nothing could be, each statement is a transaction of its own."""
+        raise NotImplementedError
+
+    def _undo(self, savepoint: str | None) -> None:
+        raise NotImplementedError
+
+    def _keep(self, savepoint: str | None) -> None:
+        raise NotImplementedError
+
+
+class _DjangoInsertion(Insertion):
+    """On the application's connection, in its transaction if there is one."""
+
+    def __init__(
+        self,
+        connection: BaseDatabaseWrapper,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        now: datetime | None,
+        *,
+        relaxed: bool,
+    ) -> None:
+        super().__init__(jobs, rule, now, relaxed=relaxed)
+        self._connection = connection
+        self.is_in_transaction = connection.in_atomic_block or not connection.get_autocommit()
+
+    def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement; again if it lost a race that the database resolved, and no transaction was lost with it."""
         for final in [False] * (_TRIES - 1) + [True]:
             try:
@@ -299,3 +313,15 @@ class _Insertion:
                     raise
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
         raise AssertionError("unreachable")
+
+    def _save(self) -> str | None:
+        return self._connection.savepoint()
+
+    def _undo(self, savepoint: str | None) -> None:
+        if savepoint is not None:
+            self._connection.savepoint_rollback(savepoint)
+            self._connection.savepoint_commit(savepoint)
+
+    def _keep(self, savepoint: str | None) -> None:
+        if savepoint is not None:
+            self._connection.savepoint_commit(savepoint)

@@ -15,25 +15,21 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
 from djqueue.engines.postgres.place import Place
-from djqueue.engines.postgres.session import Session
+from djqueue.engines.postgres.pruning import Pruning
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
 from djqueue.engines.steered import clean
-from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
+from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.records import (
     Ack,
     CancelRequest,
     ClaimedJob,
     Heartbeat,
     Lease,
-    Pruned,
-    PruneRule,
     Rescued,
     Staged,
     TakenJob,
@@ -54,7 +50,7 @@ _claimed = partial(tuple.__new__, ClaimedJob)
 """What ClaimedJob._make does, but in C: there is one per job."""
 
 
-class PostgresWorkerEngine(Session):
+class PostgresWorkerEngine(Pruning):
     """The verbs of workers and maintenance on one connection of their own."""
 
     def __init__(
@@ -131,11 +127,11 @@ class PostgresWorkerEngine(Session):
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
         """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
         # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
-        jobs = list(
-            map(TakenJob._make, self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}))
-        )
-        for job in jobs:
-            job.attempted_by = worker
+        jobs = []
+        for *row, unique_key in self._run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}):
+            job = TakenJob._make(row)
+            job.attempted_by, job.unique_key = worker, unique_key
+            jobs.append(job)
         return jobs
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
@@ -190,7 +186,11 @@ class PostgresWorkerEngine(Session):
         # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now)
         try:
-            self._run_all(taken_statements(taken, now))
+            try:
+                self._run_all(taken_statements(taken, now))
+            except (EngineBusy, EngineRefused):
+                # Somebody has just taken the unique key of one of them: they go back without.
+                self._run_all(taken_statements(taken, now, with_keys=False))
         except EngineUnavailable as error:
             error.accepted = frozenset(accepted)
             raise
@@ -246,11 +246,6 @@ class PostgresWorkerEngine(Session):
             return []
         return [Staged(*values) for *values, _ in rows]
 
-    def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
-        """Remove unique keys that nobody holds any more; return how many went."""
-        [(expired, orphaned)] = self._run("prune_keys", {"limit": limit, "now": now})
-        return int(expired + orphaned)
-
     def wake(self, queues: Collection[str]) -> None:
         """Wake the workers that sleep on these queues."""
         if queues and self._listen:
@@ -285,7 +280,7 @@ class PostgresWorkerEngine(Session):
             return 0
         try:
             [(count,)] = self._run("disconnect", {"names": [application_name(_role(worker)) for worker in workers]})
-        except psycopg.ProgrammingError as error:
+        except EngineDenied as error:
             # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
             logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
             return 0
@@ -296,12 +291,17 @@ class PostgresWorkerEngine(Session):
         rows = self._run("beat", {"workers": list(workers), "draining": list(draining)})
         return list(map(Heartbeat._make, rows))
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims have been called; return the ids of those that still execute."""
+        return {id for (id,) in self._run("note_begun", {"ids": list(claims), "claims": list(claims.values())})}
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -313,6 +313,7 @@ class PostgresWorkerEngine(Session):
                 "workers": list(workers),
                 "ran_id": None if ran is None else list(ran),
                 "ran_claim": None if ran is None else list(ran.values()),
+                "as_noted": as_noted,
                 "kept_id": list(kept or ()),
                 "kept_claim": list((kept or {}).values()),
                 # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
@@ -329,58 +330,8 @@ class PostgresWorkerEngine(Session):
         claimers = [claimer for (claimer,) in self._run("ownerless", {})]
         if not claimers:
             return Rescued()
-        return self.rescue(claimers, reason="The worker was lost, and its record with it.", limit=limit, now=now)
-
-    def prune(
-        self,
-        rules: Sequence[PruneRule],
-        *,
-        place: Any = None,
-        limit: int = 1000,
-        queue: str | None = None,
-        is_dry_run: bool = False,
-        now: datetime | None = None,
-    ) -> Pruned:
-        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
-        cutoffs, at, id = place or (self._cutoffs(rules, now), "-infinity", 0)
-        if not cutoffs:
-            return Pruned(0, None)
-        params = {
-            "rule_state": [rule.state.value for rule, _ in cutoffs],
-            "rule_queue": [rule.queue for rule, _ in cutoffs],
-            "rule_task": [rule.task for rule, _ in cutoffs],
-            "rule_cutoff": [cutoff for _, cutoff in cutoffs],
-            "queue": queue,
-            "after_at": at,
-            "after_id": id,
-            "limit": limit,
-            "is_dry_run": is_dry_run,
-        }
-        [(seen, count, last_at, last_id)] = self._run("prune", params)
-        return Pruned(count, (cutoffs, last_at, last_id) if seen == limit else None)
-
-    def _cutoffs(self, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
-        """Turn ages and counts into times: what finished before goes."""
-        cutoffs = []
-        for rule in rules:
-            others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]
-            oldest = None
-            if rule.max_count == 0:
-                oldest = "infinity"
-            elif rule.max_count is not None:
-                params = {
-                    "state": rule.state.value,
-                    "queue": rule.queue,
-                    "task": rule.task,
-                    "other_queues": [] if rule.queue or rule.task else [o.queue for o in others if o.queue],
-                    "other_tasks": [] if rule.task else [o.task for o in others if o.task],
-                    "count": rule.max_count,
-                }
-                oldest = next((at for (at,) in self._run("prune_cutoff", params)), None)
-            age = None if rule.max_age is None else rule.max_age.total_seconds()
-            [(cutoff,)] = self._run("prune_time", {"age": age, "oldest": oldest, "now": now})
-            cutoffs.append((rule, cutoff))
-        return cutoffs
+        reason = "The worker was lost, and its record with it."
+        return self.rescue(claimers, as_noted=True, reason=reason, limit=limit, now=now)
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgpack
 
+from djqueue.moments import as_aware
 from djqueue.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.states import JobState
 
@@ -40,10 +41,8 @@ unpack = partial(msgpack.unpackb, unicode_errors="surrogateescape")
 
 
 def micros(at: datetime) -> int:
-    """Return a time as it is stored. One without a zone is meant in that of this process."""
-    if at.tzinfo is None:
-        at = at.astimezone(UTC)
-    return (at - _EPOCH) // MICROSECOND
+    """Return a time as it is stored."""
+    return (as_aware(at) - _EPOCH) // MICROSECOND
 
 
 @lru_cache(4096)
@@ -156,7 +155,7 @@ def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, d
         expires_at=_changed(reexpires, expires),
         started_at=moment(started) if started else None,
         finished_at=moment(finished) if finished else None,
-        errors=json.loads(errors_text(errors)),
+        errors=[_dated(error) for error in json.loads(errors_text(errors))],
         result=json.loads(result) if result else None,
         meta=merged_meta(meta, notes, snoozed, interrupted),
         unique_key=key,
@@ -198,6 +197,9 @@ def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
     """Return a job as taken, of which nothing is left in the store."""
     job = TakenJob._make(read_claimed(at, *stored))
     job.attempted_by = worker
+    payload = stored[1]
+    if payload[1] & 1:  # the flag of a job that has one
+        job.unique_key = unpack(payload)[7]
     return job
 
 
@@ -206,6 +208,13 @@ def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
     if not errors:
         return "[]"
     return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
+
+
+def _dated(error: Any) -> Any:
+    """Give an error the time that the server noted for it."""
+    if isinstance(error, dict) and isinstance(micros := error.pop("at_micros", None), int):
+        error["at"] = moment(micros).isoformat()
+    return error
 
 
 def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:

@@ -12,14 +12,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
-from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Due, NewTick, Ticked
+from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.cron.schedule import REBOOT
 from djqueue.encoding import storable
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, clock, columns, micros, moment, unpack
+from djqueue.engines.redis.unique import rule_columns
 from djqueue.engines.steered import BY_LENGTH, REASON_LENGTH
-from djqueue.records import NewJob
+from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
 
 _PAGE = 200
 """Entries of one read."""
@@ -69,7 +71,9 @@ class RedisCron:
         """Store when an entry is due; None: never again."""
         self._client.run("cron_plan", clock(now), entry.id, entry.revision, _text(entry.next_at), _text(next_at))
 
-    def tick(self, tick: NewTick, job: NewJob | None, *, now: datetime | None = None) -> Ticked:
+    def tick(
+        self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
+    ) -> Ticked:
         """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
         entry, definition = tick.entry, tick.entry.definition
         answer = self._client.run(
@@ -88,12 +92,16 @@ class RedisCron:
             storable(f"cron: {entry.name}", BY_LENGTH),
             "Its next time has come.",
             self._job(job),
+            self._client.pack(rule_columns(rule)),
         )
         return _ticked(*answer)
 
-    def run(self, entry: CronEntry, job: NewJob, *, by: str = "", now: datetime | None = None) -> Ticked:
+    def run(
+        self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
+    ) -> Ticked:
         """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
-        return _ticked(*self._client.run("cron_run", clock(now), entry.id, _by(by), self._job(job)))
+        how = self._client.pack(rule_columns(rule))
+        return _ticked(*self._client.run("cron_run", clock(now), entry.id, _by(by), self._job(job), how))
 
     def add(
         self,
@@ -136,6 +144,30 @@ class RedisCron:
     def remove(self, entry: CronEntry) -> bool:
         """Remove an entry with its history; False when it is gone already."""
         return bool(self._client.run("cron_remove", entry.id))
+
+    def declare(
+        self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
+    ) -> list[SeenDeclaration]:
+        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
+        at, *flat = self._client.run(
+            "cron_declare",
+            clock(now),
+            str(declaration.id),
+            storable(declaration.name, BY_LENGTH),
+            _json(dict(declaration.entries)),
+            kept // MICROSECOND,
+        )
+        values = iter(flat)
+        return [
+            SeenDeclaration(
+                UUID(id.decode()),
+                name.decode(errors="replace"),
+                json.loads(entries),
+                moment(int(started_at)),
+                moment(int(at)) - moment(int(declared_at)),
+            )
+            for id, name, entries, started_at, declared_at in zip(*[values] * 5, strict=True)
+        ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""

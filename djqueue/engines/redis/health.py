@@ -17,7 +17,7 @@ _MOST_PARKED = 10
 
 def health(client: Client) -> Health:
     """Look at it all."""
-    now, seen, about, beats, dead, lead, due, history, aside = client.run("health")
+    now, seen, about, beats, dead, lead, due, history, aside, entries, silent = client.run("health")
     workers, served = [], set()
     beat_of = dict(_pairs(beats))
     for id, info in _pairs(about):
@@ -44,6 +44,8 @@ def health(client: Client) -> Health:
         loops={name: (now - at) / 1e6 for name, at in loops.items()},
         overdue_seconds=(now - int(due)) / 1e6 if due is not None and int(due) <= now else None,
         history_rows=history,
+        cron_entries=entries,
+        scheduler_seconds=None if silent is None else silent / 1e6,
         server=inspect(client),
     )
 

@@ -38,10 +38,11 @@ def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any
         errors = [json.dumps(error, ensure_ascii=False) for error in json.loads(job.errors)]
         if ack.error is not None:
             errors.append(ack.error)
-        # Without its unique key, which it gave up.
+        # Its unique key it gave up; it gets it again if it is put back.
+        key = None if ack.state.is_final else job.unique_key
         payload = (
-            0, micros(job.inserted_at), job.scheduled_at and micros(job.scheduled_at),
-            job.expires_at and micros(job.expires_at), job.queue, job.priority, job.max_attempts, None, job.task, job.meta,
+            0 if key is None else 1, micros(job.inserted_at), job.scheduled_at and micros(job.scheduled_at),
+            job.expires_at and micros(job.expires_at), job.queue, job.priority, job.max_attempts, key, job.task, job.meta,
             (job.args, job.kwargs),
         )  # fmt: skip
         flat += (
@@ -59,5 +60,6 @@ def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any
             errors,
             int(min(max(0.0, ack.delay), LONGEST_DELAY_SECONDS) * 1e6),
             ack.note is not None and ack.note,
+            ack.error is not None,
         )
     return flat

@@ -21,7 +21,7 @@ CHUNK = 250
 def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime | None) -> dict[str, InsertedJob]:
     """Return the jobs that hold these keys now, those of which nobody holds any left out; nothing is stored."""
     found: dict[str, InsertedJob] = {}
-    how = client.pack(_columns(rule))
+    how = client.pack(rule_columns(rule))
     for first in range(0, len(keys), CHUNK):
         some = keys[first : first + CHUNK]
         for key, holder in zip(some, client.run("holders", clock(now), client.pack(list(some)), how), strict=True):
@@ -42,7 +42,7 @@ def insert_unique(
         stored = client.run("insert_one", *one(jobs[0], pack), jobs[0].unique_key or "")
         if stored is not None:
             return [InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))]
-    how = pack(_columns(rule))
+    how = pack(rule_columns(rule))
     calls = [
         (
             clock(now),
@@ -62,7 +62,7 @@ def insert_unique(
     return answer
 
 
-def _columns(rule: UniqueRule) -> tuple[object, ...]:
+def rule_columns(rule: UniqueRule) -> tuple[object, ...]:
     """A rule as the scripts take it."""
     window = rule.window is not None and rule.window // MICROSECOND
     return window, rule.holds_completed, rule.replace, rule.reschedule, rule.follow_up

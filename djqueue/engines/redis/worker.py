@@ -209,12 +209,21 @@ class RedisWorkerEngine(Pruning):
             for worker, beat, is_dead in zip(rows, rows, rows, strict=True)
         ]
 
+    def note_begun(self, claims: Mapping[int, int]) -> set[int]:
+        """Note that the functions of these claims have been called; return the ids of those that still execute."""
+        flat = [value for id, claim in claims.items() for value in (str(id), claim)]
+        noted: set[int] = set()
+        for first in range(0, len(flat), 2 * LIMIT):
+            noted.update(map(int, self._client.run("note_begun", self._client.pack(flat[first : first + 2 * LIMIT]))))
+        return noted
+
     def rescue(
         self,
         workers: Collection[UUID],
         *,
         ran: Mapping[int, int] | None = None,
         kept: Mapping[int, int] | None = None,
+        as_noted: bool = False,
         reason: str = "The worker was lost.",
         limit: int = 5000,
         now: datetime | None = None,
@@ -222,17 +231,18 @@ class RedisWorkerEngine(Pruning):
         """Take jobs back from dead workers, and wake living ones for them."""
         if not workers:
             return Rescued()
-        return self._rescue(self._client.pack(list(map(str, workers))), ran, kept, reason, limit, now)
+        return self._rescue(self._client.pack(list(map(str, workers))), ran, kept, as_noted, reason, limit, now)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer is not known."""
-        return self._rescue(b"", None, None, "The worker was lost, and its record with it.", limit, now)
+        return self._rescue(b"", None, None, True, "The worker was lost, and its record with it.", limit, now)
 
     def _rescue(
         self,
         workers: bytes,
         ran: Mapping[int, int] | None,
         kept: Mapping[int, int] | None,
+        as_noted: bool,
         reason: str,
         limit: int,
         now: datetime | None,
@@ -246,7 +256,7 @@ class RedisWorkerEngine(Pruning):
         while True:
             left = limit - sum(total)
             cursor, *counts, names = self._client.run(
-                "rescue", cursor, workers, knowledge, excepted, words, left, clock(now)
+                "rescue", cursor, workers, knowledge, excepted, words, left, clock(now), int(as_noted)
             )
             total = [one + more for one, more in zip(total, counts, strict=True)]
             queues.update(name.decode() for name in names)

@@ -18,6 +18,7 @@ from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.notices import notice
+from djqueue.management.terminal import plain
 
 
 class Command(BaseCommand):
@@ -56,7 +57,7 @@ class Command(BaseCommand):
     def _list(self, options: dict[str, Any]) -> None:
         entries = crontab.entries(backend=options["backend"])
         if options["json"]:
-            self.stdout.write(json.dumps([_as_json(entry) for entry in entries], indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps([_as_json(entry) for entry in entries], indent=2))
             return
         rows: list[tuple[str, ...]] = [("NAME", "SCHEDULE", "TASK", "STATE", "NEXT", "LAST", "RUNS")]
         rows += [_row(entry) for entry in entries]
@@ -72,24 +73,24 @@ class Command(BaseCommand):
             words = [f"  {when}  {tick.outcome}", tick.reason, f"job {tick.job_id}" if tick.job_id else "", tick.by]
             if tick.missed_from is not None:
                 words.append(f"missed from {_time(tick.missed_from, entry)}")
-            self.stdout.write("  ".join(_plain(word) for word in words if word))
+            self.stdout.write("  ".join(plain(word) for word in words if word))
 
     def _next(self, options: dict[str, Any]) -> None:
         entry = crontab.get(options["name"], backend=options["backend"])
         if not 1 <= options["count"] <= 1000:
             raise CommandError("--count takes a number from 1 to 1000.")
         if entry.state != "active":
-            notice(self, f"{_plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
+            notice(self, f"{plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
         for at in crontab.next_times(entry, options["count"]):
             self.stdout.write(_time(at, entry))
 
     def _pause(self, options: dict[str, Any]) -> None:
         crontab.pause(options["name"], options["reason"], by=_me(), backend=options["backend"])
-        self.stdout.write(f"{options['name']} is paused.")
+        self.stdout.write(f"{plain(options['name'])} is paused.")
 
     def _resume(self, options: dict[str, Any]) -> None:
         entry = crontab.resume(options["name"], by=_me(), backend=options["backend"])
-        self.stdout.write(f"{options['name']} is resumed{_next_words(entry)}.")
+        self.stdout.write(f"{plain(options['name'])} is resumed{_next_words(entry)}.")
 
     def _run_now(self, options: dict[str, Any]) -> None:
         ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
@@ -101,11 +102,11 @@ class Command(BaseCommand):
 
     def _remove(self, options: dict[str, Any]) -> None:
         crontab.remove(options["name"], backend=options["backend"])
-        self.stdout.write(f"{options['name']} is removed.")
+        self.stdout.write(f"{plain(options['name'])} is removed.")
 
     def _reset(self, options: dict[str, Any]) -> None:
         entry = crontab.reset(options["name"], by=_me(), backend=options["backend"])
-        self.stdout.write(f"{options['name']} is reset{_next_words(entry)}.")
+        self.stdout.write(f"{plain(options['name'])} is reset{_next_words(entry)}.")
 
     def _add(self, options: dict[str, Any]) -> None:
         values = {name: options[name] for name in crontab.FIELDS if options.get(name) is not None}
@@ -166,18 +167,18 @@ def _row(entry: CronEntry) -> tuple[str, ...]:
 
 
 def _facts(entry: CronEntry) -> Iterable[tuple[str, str]]:
-    yield "name", _plain(entry.name)
+    yield "name", plain(entry.name)
     for name, value in entry.definition.as_json().items():
         if value not in (None, ""):
-            yield name, _plain(json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value)
+            yield name, plain(json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value)
     yield "source", "database" if entry.code is None else "code"
     yield "state", entry.state
     if entry.paused_at is not None:
-        yield "paused", _plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
+        yield "paused", plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
     for name in entry.drift if entry.code is not None else ():
-        yield "drift", _plain(f"{name} is {getattr(entry.code, name)!r} in the code")
-    yield "created", _plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'unknown'}")
-    yield "changed", _plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'unknown'}")
+        yield "drift", plain(f"{name} is {getattr(entry.code, name)!r} in the code")
+    yield "created", plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'unknown'}")
+    yield "changed", plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'unknown'}")
     yield "runs", str(entry.runs)
     if (following := _following(entry)) is not None:
         yield "next", _time(following, entry)
@@ -223,16 +224,10 @@ def _time(at: datetime, entry: CronEntry) -> str:
 
 
 def _columns(rows: list[tuple[str, ...]]) -> Iterable[str]:
-    rows = [tuple(_plain(cell) for cell in row) for row in rows]
+    rows = [tuple(plain(cell) for cell in row) for row in rows]
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _plain(value: object) -> str:
-    # Rows may hold what strangers sent: no escape sequence of theirs reaches a terminal.
-    text = str(value)
-    return text if text.isprintable() else repr(text)
 
 
 def _me() -> str:

@@ -15,6 +15,7 @@ from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
+from djqueue.management.terminal import plain
 from djqueue.records import JobFilter, SteerOutcome
 from djqueue.states import JobState
 
@@ -114,7 +115,7 @@ class Command(BaseCommand):
         skipped = 0
         for steered in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
             skipped += not steered.is_done
-            why = f": {steered.reason}" if steered.reason else "."
+            why = f": {plain(steered.reason)}" if steered.reason else "."
             self.stdout.write(f"{steered.id}: {_SAID[steered.outcome]}{why}")
         if skipped:
             sys.exit(EXIT_SKIPPED)
@@ -142,7 +143,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{number:,} {_SAID[outcome]}.")
         for reason, number in report.skipped.items():
             some = ", ".join(map(str, report.examples[reason]))
-            self.stdout.write(f"{number:,} skipped: {reason} (such as {some})")
+            self.stdout.write(f"{number:,} skipped: {plain(reason)} (such as {some})")
 
 
 def _filter(options: dict[str, Any]) -> JobFilter:

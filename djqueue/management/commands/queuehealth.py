@@ -15,6 +15,7 @@ from django.db import DatabaseError
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
 from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.terminal import plain
 
 HEALTHY, UNHEALTHY = 0, 1
 _SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
@@ -66,9 +67,9 @@ class Command(BaseCommand):
             style = (
                 self.style.SUCCESS if finding.is_ok else self.style.ERROR if finding.is_fatal else self.style.WARNING
             )
-            self.stdout.write(f"{style(_SIGNS[finding.level])}  {finding.name}: {finding.text}")
+            self.stdout.write(f"{style(_SIGNS[finding.level])}  {plain(finding.name)}: {plain(finding.text)}")
             if finding.advice:
-                self.stdout.write(f"      {finding.advice}")
+                self.stdout.write(f"      {plain(finding.advice)}")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:

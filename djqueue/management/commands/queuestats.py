@@ -13,6 +13,7 @@ from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
+from djqueue.management.terminal import plain
 from djqueue.records import WorkerStatus
 from djqueue.runtime.heart import SILENT_SECONDS
 from djqueue.states import LIVE_STATES
@@ -93,7 +94,7 @@ def _table(stats: dict[str, Any]) -> str:
         oldest = queue["oldest_available_seconds"]
         rows.append(
             [
-                queue["name"],
+                plain(queue["name"]),
                 *(f"{queue['states'][state]:,}" for state in states),
                 "-" if oldest is None else f"{oldest:,.1f} s",
                 str(queue["workers"]),
@@ -111,7 +112,7 @@ def _table(stats: dict[str, Any]) -> str:
     if not stats["queues"]:
         lines = ["No queues yet."]
     lines += [
-        f"Worker {worker['name']} is {worker['state']}: its last beat was {worker['silent_seconds']:,.0f} s ago."
+        f"Worker {plain(worker['name'])} is {worker['state']}: its last beat was {worker['silent_seconds']:,.0f} s ago."
         for worker in stats["workers"]
         if worker["state"] in ("silent", "dead")
     ]
@@ -121,8 +122,8 @@ def _table(stats: dict[str, Any]) -> str:
 def _note(queue: dict[str, Any]) -> str:
     notes = []
     if paused := queue["paused"]:
-        who = f" by {paused['by']}" if paused["by"] else ""
-        notes.append(f"paused{who}" + (f": {paused['reason']}" if paused["reason"] else ""))
+        who = f" by {plain(paused['by'])}" if paused["by"] else ""
+        notes.append(f"paused{who}" + (f": {plain(paused['reason'])}" if paused["reason"] else ""))
     elif not queue["workers"]:
         notes.append("not served")
     if queue["silent_workers"]:

@@ -21,6 +21,8 @@ from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import LaneSpec
 
+MAX_WORKER_NAME = 200
+
 
 class Command(BaseCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
@@ -70,6 +72,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--worker-name",
+            type=_worker_name,
             default="",
             metavar="NAME",
             help="Name in logs and the admin. Default: host name and process id.",
@@ -167,3 +170,11 @@ def _positive(text: str) -> int:
     if not 1 <= number <= 10_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
     return number
+
+
+def _worker_name(text: str) -> str:
+    if len(text) > MAX_WORKER_NAME or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is no name of a worker: at most {MAX_WORKER_NAME} printable characters, in UTF-8."
+        )
+    return text

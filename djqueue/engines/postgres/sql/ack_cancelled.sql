@@ -30,7 +30,7 @@ SELECT
     max_attempts, claim,
     attempted_by, COALESCE(outcome_started_at, attempted_at), inserted_at, ready_at, scheduled_at, expires_at,
     COALESCE(started_at, outcome_started_at), outcome_finished_at,
-    errors || COALESCE(outcome_error, '[]') || jsonb_build_object(
+    errors || COALESCE(jsonb_set(outcome_error, '{at}', to_jsonb(outcome_finished_at), false), '[]') || jsonb_build_object(
         'attempt', CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
         'at', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'by', cancel_request -> 'by',
         'exception', 'djqueue.exceptions.Cancel', 'message', COALESCE(cancel_request ->> 'reason', ''), 'traceback', ''

@@ -9,7 +9,7 @@
 -- time to wait, is available at once: no stager has to come by.
 -- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
 -- that never ends before its worker does would start for ever. The last attempt is never taken this way: the worker discards it.
--- Why the ids are asked for twice: see ack.sql.
+-- Why the ids are asked for twice, and which errors stay: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -29,7 +29,14 @@ SET
     ready_at = CASE WHEN o.delay > 0 THEN NULL WHEN o.state = 'available' AND o.is_spent IS FALSE THEN job.ready_at ELSE o.at END,
     scheduled_at = CASE WHEN o.delay > 0 THEN o.at + o.delay * interval '1 second' ELSE job.scheduled_at END,
     started_at = COALESCE(job.started_at, o.at - o.started_ago * interval '1 microsecond'),
-    errors = CASE WHEN o.error IS NULL THEN job.errors ELSE job.errors || o.error END,
+    errors = CASE
+        WHEN o.error IS NULL THEN job.errors
+        ELSE (CASE
+            WHEN jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50 THEN job.errors
+            WHEN job.errors -> 10 ? 'left_out' THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
+            ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
+        END) || jsonb_set(o.error, '{at}', to_jsonb(o.at), false)
+    END,
     meta = CASE
         WHEN o.note IS NOT NULL THEN job.meta || o.note
         WHEN o.state = 'scheduled' THEN jsonb_set(job.meta - 'parked', '{snoozed}', to_jsonb(COALESCE((job.meta ->> 'snoozed')::int, 0) + 1))

@@ -14,7 +14,8 @@ SET
     term = leader.term + CASE WHEN leader.holder = EXCLUDED.holder THEN 0 ELSE 1 END,
     expires_at = EXCLUDED.expires_at,
     elected_at = CASE WHEN leader.holder = EXCLUDED.holder THEN leader.elected_at ELSE EXCLUDED.elected_at END,
-    -- A new leader's loops have done nothing yet; when they last ran under the former one stays known.
-    loops = leader.loops || EXCLUDED.loops
+    -- A new leader's loops have done nothing yet; when they last ran under the former one stays known until they are told. A loop that
+    -- the new leader does not have is forgotten then.
+    loops = CASE WHEN EXCLUDED.loops = '{}' THEN leader.loops ELSE EXCLUDED.loops END
 WHERE leader.holder = EXCLUDED.holder OR leader.expires_at < COALESCE(%(now)s::timestamptz, clock_timestamp())
 RETURNING term

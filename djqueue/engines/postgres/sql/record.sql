@@ -10,7 +10,7 @@ SELECT
     id, state, queue, task, args, kwargs, priority, CASE WHEN is_spent THEN attempt ELSE attempt - 1 END, max_attempts, claim,
     attempted_by, attempted_at, inserted_at, ready_at, scheduled_at, expires_at,
     at - started_ago * interval '1 second', at - finished_ago * interval '1 second',
-    CASE WHEN error IS NULL THEN errors ELSE errors || error END, result, meta
+    CASE WHEN error IS NULL THEN errors ELSE errors || jsonb_set(error, '{at}', to_jsonb(at - finished_ago * interval '1 second'), false) END, result, meta
 FROM
     (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS clock,
     unnest(

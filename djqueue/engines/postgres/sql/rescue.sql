@@ -1,5 +1,6 @@
 -- Take jobs back from dead workers.
 -- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, all of it);
+-- as_noted bool: what ran is what the rows say (note_begun.sql), and of the others nobody knows: they go back with a mark;
 -- kept_id and kept_claim bigint[] of the same length: claims to leave alone;
 -- reason text, limit int, now timestamptz (null: the database's clock).
 -- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled, left (those that are still there: another transaction
@@ -27,8 +28,12 @@ held AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT
         ctid AS place, id, attempt, max_attempts, attempted_by, cancel_request,
-        %(ran_id)s::bigint[] IS NULL
-        OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[])) AS has_run
+        CASE
+            WHEN %(as_noted)s THEN COALESCE(meta -> 'begun' = to_jsonb(claim), false)
+            ELSE %(ran_id)s::bigint[] IS NULL
+                OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[]))
+        END AS has_run,
+        claim
     FROM djqueue_job
     WHERE
         ctid = ANY(ARRAY(SELECT place FROM held)) AND attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
@@ -45,6 +50,7 @@ lost AS MATERIALIZED (
             ELSE 'available'
         END AS new_state,
         CASE WHEN has_run THEN attempt ELSE attempt - 1 END AS new_attempt,
+        CASE WHEN %(as_noted)s AND NOT has_run THEN jsonb_build_object('lost', claim) ELSE '{}' END AS new_meta,
         CASE WHEN has_run THEN jsonb_build_array(jsonb_build_object(
             'attempt', attempt, 'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
             'worker', attempted_by, 'exception', 'djqueue.exceptions.WorkerLost', 'message', %(reason)s::text, 'traceback', ''
@@ -58,7 +64,14 @@ lost AS MATERIALIZED (
 ),
 requeued AS (
     UPDATE djqueue_job AS job
-    SET state = 'available', attempt = lost.new_attempt, errors = job.errors || lost.new_errors
+    SET state = 'available', attempt = lost.new_attempt, errors = (CASE
+        WHEN jsonb_array_length(lost.new_errors) = 0 OR jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50
+            THEN job.errors
+        WHEN job.errors -> 10 ? 'left_out'
+            THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
+        ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
+    END) || lost.new_errors,
+        meta = CASE WHEN lost.new_meta = '{}' THEN job.meta ELSE job.meta || lost.new_meta END
     FROM lost
     WHERE job.ctid = lost.place AND lost.new_state = 'available'
     RETURNING job.queue

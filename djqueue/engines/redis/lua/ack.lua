@@ -64,7 +64,7 @@ for number = 1, count do
             unparked[#unparked + 1] = id
         end
         if fault then
-            append(run, ERRORS, fault)
+            append_error(run, dated(fault, is_over and floor(at - acks[place + 4]) or at))
         end
         if is_over then
             run[FINISHED_AT] = floor(at - acks[place + 4])

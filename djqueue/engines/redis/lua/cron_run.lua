@@ -1,9 +1,9 @@
 -- needs: waiting insertion crontab
 -- Insert a job of an entry at once, whatever its schedule says, and write down who asked.
--- ARGV: now, id, who, the job: a msgpack array of nine, see insert.lua. Returns: outcome, reason, id of the job ('': none).
+-- ARGV: now, id, who, the job: a msgpack array of nine, see insert.lua; a msgpack array of the rule, see insertion.lua. Returns: outcome, reason, id of the job ('': none).
 -- No nominal time: a run by hand takes no place of one that is planned.
 local at = moment(ARGV[1])
-local job, reason = insert_scheduled(ARGV[4], at)
+local job, reason = insert_scheduled(ARGV[4], at, ARGV[5])
 local outcome = job ~= '' and 'enqueued' or 'skipped'
 if call('EXISTS', entry_key(ARGV[2])) == 1 then
     write_tick(ARGV[2], at, '', outcome, reason, job, '', ARGV[3])

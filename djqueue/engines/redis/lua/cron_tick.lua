@@ -2,7 +2,8 @@
 -- Act upon one nominal time of an entry, once: insert its job, write the tick and move the entry on.
 -- ARGV: now, id, revision, next and last nominal time as read, the nominal time, the next one (empty: this was the last time; @reboot
 -- has none either), why there is no job (empty: there is one), the first that was missed, what to do about an overlap, the number of
--- runs that ends it (empty: without end), who cancels and why, the job: a msgpack array of nine, see insert.lua.
+-- runs that ends it (empty: without end), who cancels and why, the job: a msgpack array of nine, see insert.lua;
+-- a msgpack array of the rule, see insertion.lua.
 -- Returns: outcome, reason, id of the job ('': none).
 -- Stale when the entry is not as it was read: of two schedulers the second sees that next_at has moved. last_nominal_at alone would
 -- be enough, and it stays when ticks are pruned.
@@ -28,7 +29,7 @@ if reason == '' and overlap ~= 'allow' then
     end
 end
 if reason == '' and ARGV[14] ~= '' then
-    job, reason = insert_scheduled(ARGV[14], at)
+    job, reason = insert_scheduled(ARGV[14], at, ARGV[15])
 else
     go_on_when_full()
 end

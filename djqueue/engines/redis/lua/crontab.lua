@@ -4,6 +4,7 @@
 --   cron:due             active entries by their next time; 0: not planned yet. Never those of @reboot, which have none
 --   cron:ticks:<entry>   what became of its times, by the tick's id: msgpack of nominal, at, outcome, reason, job, missed_from, by
 --   cron:ticks           "entry:tick" of all entries, by when it was written: the way in for pruning
+--   schedulers           id → msgpack of name, the entries that its code has, when it declared them first and last
 local RECENT = 100
 
 local function entry_key(id)
@@ -50,10 +51,10 @@ local function living_jobs(id)
     return living
 end
 
-local function insert_scheduled(text, at)
-    -- Insert a job of an entry. Returns its id ('': none) and why there is none.
+local function insert_scheduled(text, at, rule)
+    -- Insert a job of an entry under a rule, see insertion.lua. Returns its id ('': none) and why there is none.
     local place = next_places(1)
-    local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, {false, false, false, false, false})
+    local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, cmsgpack.unpack(rule))
     settle(at)
     return is_duplicate and '' or id, is_duplicate and 'duplicate' or ''
 end

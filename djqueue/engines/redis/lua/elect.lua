@@ -3,15 +3,16 @@
 -- its work; now (empty: the server's clock).
 -- Returns: the term, or nothing when somebody else leads. The term grows with every change of hands.
 -- What the loops say is kept as times, so that it ages when the leader falls silent. When they last ran under the former leader
--- stays known.
+-- stays known until this one tells of its own; a loop that it does not have is forgotten then.
 go_on_when_full()
 local at = moment(ARGV[4])
 local holder, term, expires_at, loops = unpack(call('HMGET', P .. 'leader', 'holder', 'term', 'expires_at', 'loops'))
 if holder and holder ~= ARGV[1] and tonumber(expires_at) >= at then
     return false
 end
-loops = loops and cmsgpack.unpack(loops) or {}
-for name, ago in pairs(cmsgpack.unpack(ARGV[3])) do
+local told = cmsgpack.unpack(ARGV[3])
+loops = not next(told) and loops and cmsgpack.unpack(loops) or {}
+for name, ago in pairs(told) do
     loops[name] = at - ago
 end
 term = tonumber(term or 0)

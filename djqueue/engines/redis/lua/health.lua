@@ -2,7 +2,8 @@
 -- Returns: the time; for each queue that was ever used, is paused or is executed from, its name, for how many microseconds its oldest
 -- available job has waited (false: there is none), whether it executes and whether it is paused; workers, beats and dead as workers.lua;
 -- the hash leader; when the first job is due that waits for the stager (false: there is none); how many jobs the history has; some of the
--- jobs that are parked: id and task, and why, one after the other.
+-- jobs that are parked: id and task, and why, one after the other; how many entries of the crontab have times, and how long ago a
+-- scheduler declared its entries last (false: none has).
 local now = clock()
 local busy, paused, names, queues = {}, {}, {}, {}
 for _, text in ipairs(call('HVALS', P .. 'executing')) do
@@ -29,8 +30,12 @@ for place, text in ipairs(call('HSCAN', P .. 'parked', 0, 'COUNT', 10)[2]) do
         aside[#aside] = {text, select(9, beginning_of(text, 9)) or ''}
     end
 end
+local declared
+for _, text in ipairs(call('HVALS', P .. 'schedulers')) do
+    declared = math.max(declared or 0, tonumber(cmsgpack.unpack(text)[4]))
+end
 return {
     now, queues, call('HGETALL', P .. 'workers'), call('HGETALL', P .. 'beats'), call('HKEYS', P .. 'dead'),
     call('HGETALL', P .. 'leader'), call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2] or false, call('ZCARD', P .. 'finished'),
-    aside,
+    aside, call('ZCARD', P .. 'cron:due'), declared and now - declared or false,
 }

@@ -40,6 +40,7 @@ local SNOOZED, INTERRUPTED, MAX_ATTEMPTS, CANCEL_REQUEST = 14, 15, 16, 17
 -- The flags of a job and of a claim.
 local HAS_KEY = 1
 local HAS_RUN, IS_CANCEL_REQUESTED = 2, 4 -- of a claim: whether there is more to read than the proof
+local HAS_BEGUN = 8 -- of a claim: its function has been called, see note_begun.lua
 
 local function has(flags, flag)
     return flags % (2 * flag) >= flag
@@ -133,6 +134,28 @@ local function append(run, place, value)
     local list = run[place] or {}
     list[#list + 1] = value
     put(run, place, list)
+end
+
+local FIRST_ERRORS, MOST_ERRORS = 10, 50
+
+local function append_error(run, value)
+    -- Of a job that fails again and again the first ten and the newest forty stay, and between them how many are left out.
+    local list = run[ERRORS] or {}
+    if #list >= MOST_ERRORS then
+        local between = list[FIRST_ERRORS + 1]
+        local count = type(between) == 'string' and between:match('^{"left_out":(%d+)}$')
+        if count then
+            table.remove(list, FIRST_ERRORS + 2)
+        end
+        list[FIRST_ERRORS + 1] = string.format('{"left_out":%d}', (tonumber(count) or 0) + 1)
+        run[ERRORS] = list
+    end
+    append(run, ERRORS, value)
+end
+
+local function dated(fault, at)
+    -- By our clock, and not by that of the worker that wrote it; read by codec.py.
+    return fault:find('"at":', 1, true) and string.format('{"at_micros":%.0f,', at) .. fault:sub(2) or fault
 end
 
 local function each_part(list, size, act)

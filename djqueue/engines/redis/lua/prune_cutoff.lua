@@ -15,7 +15,7 @@ end
 local is_special = queue ~= '' or task ~= '' or next(other_queues) or next(other_tasks)
 
 local function counts(id)
-    if peek_run(id) ~= state then
+    if select(2, peek_run(id)) ~= state then
         return false
     elseif not is_special then
         return true

@@ -1,19 +1,34 @@
 -- Write the history of jobs that were taken out of the store (take.lua), or put them back because they never began.
--- ARGV: now (empty: the server's clock); a flat msgpack array of fourteen for each job: id (text), payload, state, attempt, claim,
+-- ARGV: now (empty: the server's clock); a flat msgpack array of fifteen for each job: id (text), payload, state, attempt, claim,
 -- worker, attempted_at, started_ago and finished_ago (microseconds back from this write), ready_at, result, errors, delay
--- (microseconds until it may be looked at again), note (false: none).
--- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
+-- (microseconds until it may be looked at again), note (false: none), has_failed (the last of the errors is new, and dated here).
+-- Returns: nothing. A job that is put back gets its unique key again, if it is free. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
-for place = 1, #jobs, 14 do
-    local id, payload, state, attempt, claim, worker, attempted_at, started_ago, finished_ago, ready_at, result, errors, delay, note =
-        unpack(jobs, place, place + 13)
+for place = 1, #jobs, 15 do
+    local id, payload, state, attempt, claim, worker, attempted_at, started_ago, finished_ago, ready_at, result, errors, delay, note,
+        has_failed = unpack(jobs, place, place + 14)
     if call('EXISTS', P .. 'job:' .. id) == 0 then
         local run = new_run(state)
         run[ATTEMPT], run[CLAIM] = attempt, claim
+        if has_failed then
+            errors[#errors] = dated(errors[#errors], math.floor(at - finished_ago))
+        end
         if #errors > 0 then
             put(run, ERRORS, errors)
+        end
+        local _, _, _, _, queue, priority, _, key = head(payload)
+        if key then
+            local live, beyond, ends_at = unpack(holder_of(key))
+            if live == '' then
+                hold(key, id, beyond, ends_at)
+            else
+                -- Another has taken it since. Both were accepted, so this one comes back without.
+                local rest, _, inserted_at, scheduled_at, expires_at, _, _, max_attempts = cmsgpack.unpack_limit(payload, 8, 1)
+                payload = payload:sub(1, 1) .. pack(0, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, nil)
+                    .. payload:sub(rest + 1)
+            end
         end
         sets[#sets + 1] = P .. 'job:' .. id
         sets[#sets + 1] = payload
@@ -27,7 +42,6 @@ for place = 1, #jobs, 14 do
             end
             finish(id, run, 0)
         else
-            local _, _, _, _, queue, priority = head(payload)
             if note then
                 append(run, NOTES, note)
             end

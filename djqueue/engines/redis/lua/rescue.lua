@@ -1,13 +1,14 @@
 -- Take jobs back from dead workers: one page of all that executes.
 -- ARGV: cursor (0 to begin with); a msgpack array of the workers (empty: all claimers that are not known); ran, a msgpack map of id to
 -- claim of what really ran (empty: not known, all of it); kept, such a map of claims to leave alone; reason; limit; now (empty: the
--- server's clock).
+-- server's clock); 1: what ran is what the proofs say (note_begun.lua), and of the others nobody knows: they go back with a mark.
 -- Returns: the cursor of the next page (0: this was the last), how many were requeued, discarded and cancelled, and the queues that got
 -- jobs.
 -- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job that kills its
 -- worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is not lowered, so a late ack of the
 -- dead worker is stale. A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
 local at, limit = moment(ARGV[7]), tonumber(ARGV[6])
+local as_noted = ARGV[8] == '1'
 local ran = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3])
 local kept = cmsgpack.unpack(ARGV[4])
 local wanted, known = {}, {}
@@ -37,9 +38,12 @@ for number, entry in ipairs(lost) do
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(entry[2])
     local run = read_run(runs[number], AVAILABLE) or new_run(AVAILABLE)
     local has_run = not ran or ran[id] == claim
+    if as_noted then
+        has_run = has(flags, HAS_BEGUN)
+    end
     released[#released + 1] = id
     if has_run then
-        append(run, ERRORS, {'WorkerLost', attempt, at, worker, ARGV[5]})
+        append_error(run, {'WorkerLost', attempt, at, worker, ARGV[5]})
     end
     run[ATTEMPT] = has_run and attempt or attempt - 1
     run[CLAIM], run[WORKER], run[ATTEMPTED_AT] = claim, worker, attempted_at
@@ -54,6 +58,9 @@ for number, entry in ipairs(lost) do
         finish(id, run, flags)
     else
         run[STATE] = AVAILABLE
+        if as_noted and not has_run then
+            append(run, NOTES, '{"lost":' .. text_of(claim) .. '}')
+        end
         requeued = requeued + 1
         keep_run(id, run)
         make_ready(id, queue, score)

@@ -1,0 +1,16 @@
+-- Note in their rows that the functions of these claims have been called.
+-- Params: ids and claims bigint[] of the same length. Returns: the ids of those that were noted.
+-- SKIP LOCKED: what somebody is cancelling or acknowledging at this moment must not keep a heart from beating.
+WITH locked AS MATERIALIZED (
+    SELECT ctid
+    FROM djqueue_job
+    WHERE
+        id = ANY (%(ids)s::bigint[]) AND state = 'executing'
+        AND (id, claim) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(claims)s::bigint[]))
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE djqueue_job AS job
+SET meta = CASE WHEN jsonb_typeof(job.meta) = 'object' THEN job.meta ELSE '{}' END || jsonb_build_object('begun', job.claim)
+WHERE job.ctid = ANY (ARRAY(SELECT ctid FROM locked))
+RETURNING job.id

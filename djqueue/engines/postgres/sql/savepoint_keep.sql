@@ -1,0 +1,2 @@
+-- Keep what was done since savepoint.sql.
+RELEASE SAVEPOINT djqueue_insertion
