@@ -67,6 +67,20 @@ def test_t48_what_has_run_for_a_while_has_spent_its_attempt() -> None:
     assert Entry.objects.count() == 1
 
 
+def test_t48_async_jobs_that_were_lost_run_again() -> None:
+    results = [tasks.anap.enqueue(f"lost {number}", 1) for number in range(NEIGHBOURS)]
+    with worker() as running:
+        eventually(Entry.objects.exists, 60, lambda: running.log)
+        running.kill_all()
+    assert any(stored(result).state is JobState.EXECUTING for result in results)
+
+    with worker() as running:
+        eventually(lambda: all(stored(result).state.is_final for result in results), 60, lambda: running.log)
+
+        assert "Unexpected error" not in running.log
+    assert {stored(result).state for result in results} == {JobState.COMPLETED}
+
+
 def _is_noted(id: int) -> bool:
 
     text = engine().client.command("HGET", "{djqueue}:executing", str(id))  # type: ignore[attr-defined]
