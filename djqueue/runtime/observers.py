@@ -13,6 +13,7 @@ from uuid import UUID
 from djqueue import compat, hooks, telemetry
 from djqueue.compat import has_listeners, task_finished, task_started
 from djqueue.exceptions import Cancel, Steering
+from djqueue.moments import as_django
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.runs import Failure, Run
@@ -47,7 +48,7 @@ class Observers:
 
     def context(self, run: Run) -> TaskContext:
         """Make what a task with ``takes_context=True`` gets."""
-        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=run.deadline_at)
+        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=as_django(run.deadline_at))
 
     def started(self, run: Run) -> None:
         """The function is about to be called."""
