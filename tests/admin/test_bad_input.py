@@ -279,4 +279,4 @@ class TestDeedAndEntry:
         )
 
         assert sorted(LogEntry.objects.values_list("object_id", flat=True)) == sorted(f"other/{id}" for id in ids)
-        assert "unknown" not in str(text(operator.get(f"{JOBS}other_2F{ids[0]}/history/")))
+        assert "unknown" not in str(text(operator.get(f"{JOBS}other_2F{ids[0]}/history/", follow=True)))
