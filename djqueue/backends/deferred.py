@@ -21,12 +21,12 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils import timezone
 
 from djqueue import telemetry
 from djqueue.backends.stock import Stock
 from djqueue.encoding import Encoded
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.moments import as_aware
 from djqueue.outbox import Outbox
 from djqueue.pushes import Push, PushEngine
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
@@ -215,6 +215,5 @@ def _merged(pushes: Sequence[Push]) -> Push:
 
 def _state(job: NewJob, now: datetime) -> str:
     if job.scheduled_at is not None:
-        at = timezone.make_aware(job.scheduled_at) if timezone.is_naive(job.scheduled_at) else job.scheduled_at
-        return JobState.SCHEDULED if at > now else JobState.AVAILABLE
+        return JobState.SCHEDULED if as_aware(job.scheduled_at) > now else JobState.AVAILABLE
     return JobState.SCHEDULED if job.delay else JobState.AVAILABLE
