@@ -29,6 +29,7 @@ from djqueue.compression import readable
 from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
+from djqueue.moments import as_django
 from djqueue.records import Found, Job, JobFilter, Steered, SteerOutcome
 from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
@@ -40,6 +41,7 @@ DEFAULT_ALIAS = compat.DEFAULT_TASK_BACKEND_ALIAS
 BATCH = 1000
 COUNT_LIMIT = 1_000_000
 _EXAMPLES = 5
+_TIMES = ("attempted_at", "inserted_at", "scheduled_at", "ready_at", "expires_at", "started_at", "finished_at")
 _WAITING = tuple(state for state in LIVE_STATES if state is not JobState.EXECUTING)
 
 STEERABLE: Mapping[str, tuple[JobState, ...]] = {
@@ -84,7 +86,8 @@ def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
     if found is None:
         return None
     args, kwargs = readable(found.args, found.kwargs)
-    return replace(found, args=args, kwargs=kwargs)
+    times = {name: as_django(getattr(found, name)) for name in _TIMES}
+    return replace(found, args=args, kwargs=kwargs, **times)
 
 
 @overload

@@ -175,7 +175,7 @@ class Queue(models.Model):
     """What operators decided about a queue. A queue without a row has no special rules."""
 
     name = models.CharField(_("name"), max_length=128, primary_key=True)
-    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_at = Moment(_("paused at"), null=True)
     paused_by = models.CharField(_("paused by"), max_length=255, db_default="")
     pause_reason = models.TextField(_("reason"), db_default="")
 
@@ -198,13 +198,13 @@ class Worker(models.Model):
     pid = models.IntegerField(_("process id"))
     queues = models.JSONField(_("queues"), db_default={})
     concurrency = models.IntegerField(_("concurrency"))
-    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    started_at = Moment(_("started at"), db_default=Now())
     beat = models.BigIntegerField(
         _("beat"), db_default=0, help_text=_("Raised every two seconds while the worker lives.")
     )
-    beat_at = models.DateTimeField(_("last beat at"), db_default=Now())
+    beat_at = Moment(_("last beat at"), db_default=Now())
     is_draining = models.BooleanField(_("draining"), db_default=False)
-    died_at = models.DateTimeField(
+    died_at = Moment(
         _("died at"),
         null=True,
         help_text=_("Known to be dead; the row stays until nothing of it is left to rescue."),
@@ -225,8 +225,8 @@ class Leader(models.Model):
     name = models.CharField(max_length=64, primary_key=True)
     holder = models.UUIDField()
     term = models.BigIntegerField()
-    expires_at = models.DateTimeField()
-    elected_at = models.DateTimeField(db_default=Now(), help_text=_("When this holder took the lead."))
+    expires_at = Moment()
+    elected_at = Moment(db_default=Now(), help_text=_("When this holder took the lead."))
     loops = models.JSONField(db_default={}, help_text=_("When each of the leader's loops last did its work."))
 
     class Meta:
@@ -289,23 +289,23 @@ class CronEntry(models.Model):
     jitter_seconds = models.IntegerField(
         _("jitter"), db_default=0, default=0, help_text=_("Each run begins up to so many seconds later, by chance.")
     )
-    start_at = models.DateTimeField(_("start"), null=True, blank=True, help_text=_("Not before this time."))
-    end_at = models.DateTimeField(_("end"), null=True, blank=True, help_text=_("Not after this time."))
+    start_at = Moment(_("start"), null=True, blank=True, help_text=_("Not before this time."))
+    end_at = Moment(_("end"), null=True, blank=True, help_text=_("Not after this time."))
     max_runs = models.IntegerField(_("number of runs"), null=True, blank=True, help_text=_("Empty: without end."))
     code = models.JSONField(_("in the code"), null=True, blank=True, help_text=_("What the code said when last read."))
     revision = models.BigIntegerField(_("revision"), db_default=1)
-    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    created_at = Moment(_("created at"), db_default=Now())
     created_by = models.CharField(_("created by"), max_length=255, db_default="")
-    changed_at = models.DateTimeField(_("changed at"), db_default=Now())
+    changed_at = Moment(_("changed at"), db_default=Now())
     changed_by = models.CharField(_("changed by"), max_length=255, db_default="")
-    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_at = Moment(_("paused at"), null=True)
     paused_by = models.CharField(_("paused by"), max_length=255, db_default="")
     pause_reason = models.TextField(_("reason"), db_default="")
-    disabled_at = models.DateTimeField(_("disabled at"), null=True, help_text=_("When the code ceased to have it."))
-    finished_at = models.DateTimeField(_("finished at"), null=True)
-    planned_from = models.DateTimeField(_("planned from"), db_default=Now())
-    next_at = models.DateTimeField(_("next time"), null=True)
-    last_nominal_at = models.DateTimeField(_("last time"), null=True)
+    disabled_at = Moment(_("disabled at"), null=True, help_text=_("When the code ceased to have it."))
+    finished_at = Moment(_("finished at"), null=True)
+    planned_from = Moment(_("planned from"), db_default=Now())
+    next_at = Moment(_("next time"), null=True)
+    last_nominal_at = Moment(_("last time"), null=True)
     last_outcome = models.CharField(_("last outcome"), max_length=255, db_default="")
     runs = models.IntegerField(_("runs"), db_default=0)
 
@@ -329,12 +329,12 @@ class CronTick(models.Model):
     """
 
     entry = models.ForeignKey(CronEntry, models.CASCADE, related_name="ticks", verbose_name=_("entry"))
-    nominal_at = models.DateTimeField(_("time"), null=True, help_text=_("Empty: run by hand."))
-    at = models.DateTimeField(_("acted upon at"), db_default=Now())
+    nominal_at = Moment(_("time"), null=True, help_text=_("Empty: run by hand."))
+    at = Moment(_("acted upon at"), db_default=Now())
     outcome = models.CharField(_("outcome"), max_length=8)
     reason = models.CharField(_("reason"), max_length=255, db_default="")
     job_id = models.BigIntegerField(_("job"), null=True)
-    missed_from = models.DateTimeField(
+    missed_from = Moment(
         _("missed from"), null=True, help_text=_("The first of the times before it that passed and did not run.")
     )
     by = models.CharField(_("by"), max_length=255, db_default="")
@@ -359,8 +359,8 @@ class Scheduler(models.Model):
     id = models.UUIDField(primary_key=True)
     name = models.CharField(_("name"), max_length=255)
     entries = models.JSONField(_("entries"), db_default={}, help_text=_("Name → fingerprint of what the code says."))
-    started_at = models.DateTimeField(_("started at"), db_default=Now())
-    declared_at = models.DateTimeField(_("declared at"), db_default=Now())
+    started_at = Moment(_("started at"), db_default=Now())
+    declared_at = Moment(_("declared at"), db_default=Now())
 
     class Meta:
         required_db_vendor = "postgresql"

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Min, QuerySet
-from django.db.models.functions import Now
+from django.db.models.functions import Length, Now
 
 from djqueue.exceptions import EngineUnavailable
 
 if TYPE_CHECKING:
     from djqueue.models import OutboxRow
 
+_READ_CHARACTERS = 16_000_000
 _DELETED_AT_ONCE = 500
 """A statement takes so many parameters on every database."""
 
@@ -73,7 +75,14 @@ class Outbox:
         waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
         rows = self._rows().filter(created_at__lte=Now() - age).exclude(id__in=but).order_by("created_at")
         with _reconnected(self._database):
-            return [Waiting(*row) for row in rows.annotate(age=waited).values_list("id", "text", "age")[:limit]]
+            # Their lengths first: a row may hold a job of many megabytes, and as many rows would be too much at once.
+            sizes = list(rows.annotate(size=Length("text")).values_list("id", "size")[:limit])
+            totals = accumulate(size for _, size in sizes)
+            ids = [id for (id, _), total in zip(sizes, totals, strict=True) if total <= _READ_CHARACTERS] or [
+                id for id, _ in sizes[:1]
+            ]
+            found = rows.filter(id__in=ids).annotate(age=waited).values_list("id", "text", "age")
+            return [Waiting(*row) for row in found]
 
     def oldest_seconds(self) -> float | None:
         """Return for how long the oldest row has waited; None if there is none."""

@@ -17,11 +17,10 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar
 
-from django.utils import timezone
-
 from djqueue import telemetry
 from djqueue.encoding import Encoded
 from djqueue.exceptions import EngineUnavailable
+from djqueue.moments import as_aware
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 
 _Answer = TypeVar("_Answer")
@@ -145,7 +144,7 @@ def _as_plain(value: object) -> object:
         return value.total_seconds()
     if isinstance(value, datetime):
         # Whoever sends it may have another TIME_ZONE.
-        return (timezone.make_aware(value) if timezone.is_naive(value) else value).isoformat()
+        return as_aware(value).isoformat()
     raise TypeError(f"{value!r} has no place in a push.")
 
 

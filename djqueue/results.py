@@ -27,6 +27,7 @@ from djqueue import api, compat, registry
 from djqueue.cancellation import Cancelled
 from djqueue.compression import decode_arguments, readable
 from djqueue.exceptions import UnknownTask
+from djqueue.moments import as_django
 from djqueue.records import ClaimedJob, InsertedJob, Job, NewJob, Steered
 from djqueue.states import JobState
 
@@ -155,7 +156,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
         id=str(inserted.id),
         status=STATUS[state],
         was_duplicate=inserted.was_duplicate,
-        enqueued_at=inserted.inserted_at,
+        enqueued_at=as_django(inserted.inserted_at),
         started_at=None,
         last_attempted_at=None,
         finished_at=None,
@@ -171,7 +172,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
             priority=new.priority,
             attempt=0,
             max_attempts=new.max_attempts,
-            scheduled_at=new.scheduled_at,
+            scheduled_at=as_django(new.scheduled_at),
             meta=_decode(new.meta) if new.meta != "{}" else {},
         ),
     )
@@ -182,14 +183,14 @@ def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -
     errors = json.loads(claimed.errors)
     args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
     return TaskResult(
-        task=task.as_stored(claimed.queue, claimed.priority, claimed.scheduled_at, alias),
+        task=task.as_stored(claimed.queue, claimed.priority, as_django(claimed.scheduled_at), alias),
         id=str(claimed.id),
         status=compat.TaskResultStatus.RUNNING,
-        enqueued_at=claimed.inserted_at,
+        enqueued_at=as_django(claimed.inserted_at),
         # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as
         # near as we get.
-        started_at=claimed.started_at or claimed.attempted_at,
-        last_attempted_at=claimed.attempted_at,
+        started_at=as_django(claimed.started_at or claimed.attempted_at),
+        last_attempted_at=as_django(claimed.attempted_at),
         finished_at=None,
         args=args,
         kwargs=kwargs,
@@ -203,7 +204,7 @@ def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -
             priority=claimed.priority,
             attempt=claimed.attempt,
             max_attempts=claimed.max_attempts,
-            scheduled_at=claimed.scheduled_at,
+            scheduled_at=as_django(claimed.scheduled_at),
             meta=json.loads(claimed.meta),
         ),
     )
@@ -224,13 +225,13 @@ def from_job(job: Job, alias: str) -> TaskResult:
         worker_ids.append(str(job.attempted_by))
     args, kwargs = readable(job.args, job.kwargs)
     result = TaskResult(
-        task=task.as_stored(job.queue, job.priority, job.scheduled_at, alias),
+        task=task.as_stored(job.queue, job.priority, as_django(job.scheduled_at), alias),
         id=str(job.id),
         status=STATUS[job.state],
-        enqueued_at=job.inserted_at,
-        started_at=job.started_at,
-        last_attempted_at=job.attempted_at,
-        finished_at=job.finished_at,
+        enqueued_at=as_django(job.inserted_at),
+        started_at=as_django(job.started_at),
+        last_attempted_at=as_django(job.attempted_at),
+        finished_at=as_django(job.finished_at),
         args=args,
         kwargs=kwargs,
         backend=alias,
@@ -243,7 +244,7 @@ def from_job(job: Job, alias: str) -> TaskResult:
             priority=job.priority,
             attempt=job.attempt,
             max_attempts=job.max_attempts,
-            scheduled_at=job.scheduled_at,
+            scheduled_at=as_django(job.scheduled_at),
             meta=job.meta,
         ),
     )
@@ -268,7 +269,7 @@ def finish(
             compat.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=traceback)
         )
     object.__setattr__(result, "status", STATUS[state])
-    object.__setattr__(result, "finished_at", at if state.is_final else None)
+    object.__setattr__(result, "finished_at", as_django(at) if state.is_final else None)
     object.__setattr__(result, "job", result.job._replace(state=state))
     if state is JobState.COMPLETED:
         object.__setattr__(result, "_return_value", value)

@@ -27,8 +27,8 @@ DATABASES = {
 }
 
 SECRET_KEY = "for tests only"
-USE_TZ = True
-TIME_ZONE = "UTC"
+USE_TZ = os.environ.get("DJQUEUE_USE_TZ", "1") == "1"
+TIME_ZONE = os.environ.get("DJQUEUE_TIME_ZONE", "UTC")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.admin",

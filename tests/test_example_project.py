@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_the_example_project() -> None:
     # Rows of the matrix that test the library alone do not install what the example needs.
     for module in ("airportsdata", "fpdf", "httpx", "openpyxl", "PIL", "rich"):

@@ -2,8 +2,8 @@
 
 Django's own list counts all rows, then pages by OFFSET: both read everything that they skip, and on a table that
 moves, page 2 shows again what was just on page 1. Here a page is read along an index from a key (``after``,
-``before``), so each page costs the same and shows each row once. The number of rows is exact while it is small and
-an estimate of the planner above that.
+``before``), so each page costs the same and shows each row once. The number of rows is exact where it
+can be counted in a moment; else it is a lower bound, with the planner's estimate beside it.
 
 A filter without an index may have to look at the whole table to fill a page. It gets two seconds; then the list
 shows what the next 100,000 rows hold, says so, and has a link to search on from there.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -26,6 +26,7 @@ from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
+from djqueue.admin.glance import Glance, read
 from djqueue.admin.lists import JobList
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.models import AbstractJob, FinishedJob, Job
@@ -60,29 +61,36 @@ else:
 
 
 class BoundedPaginator(JobPaginator):
-    """Count exactly up to ``limit`` rows; above it, believe the planner."""
+    """Count exactly what can be counted in a moment; else know of ``limit`` rows for certain, and what the planner believes."""
 
     limit = 10_000
     is_exact = True
     at_least = 0
     """How many there are for certain."""
+    estimate = 0
+    """What the planner believes, if it was asked."""
 
     @cached_property
     def count(self) -> int:
         queryset: QuerySet[AbstractJob] = self.object_list  # type: ignore[assignment]
         queryset = queryset.order_by()
+        if (count := self._count(queryset.values("pk")[: self.limit + 1])) is not None and count <= self.limit:
+            return count
+        self.at_least = count or 0
+        # Most tables of a few hundred thousand rows are counted in that time, too.
+        if count is not None and (everything := self._count(queryset)) is not None:
+            return everything
+        self.is_exact = False
+        [plan] = json.loads(queryset.explain(format="json"))
+        self.estimate = int(plan["Plan"]["Plan Rows"])
+        return max(self.at_least, self.estimate)
+
+    def _count(self, queryset: QuerySet[Any]) -> int | None:
         try:
             with time_limit(queryset.db, COUNT_LIMIT):
-                count = queryset.values("pk")[: self.limit + 1].count()
+                return queryset.count()
         except ReadTooSlow:
-            count = None
-        if count is None or count > self.limit:
-            self.is_exact = False
-            self.at_least = count or 0
-            [plan] = json.loads(queryset.explain(format="json"))
-            estimate = int(plan["Plan"]["Plan Rows"])
-            return max(self.at_least, estimate)
-        return count
+            return None
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,10 @@ class Keyset:
 KEYSETS: dict[type[Model], Keyset] = {Job: Keyset(("id",)), FinishedJob: Keyset(("finished_at", "id"))}
 
 
+OLDEST: dict[type[Model], str] = {Job: "0", FinishedJob: "0001-01-02T00:00:00+00:00_0"}
+"""A place before all jobs of a list."""
+
+
 def _bigint(text: str) -> int:
     number = int(text)
     if abs(number) >= 2**63:
@@ -159,6 +171,9 @@ class JobChangeList(JobList):
         queryset = queryset.only(*LIST_FIELDS).annotate(as_of=Now())
         return queryset
 
+    def glances(self, jobs: Sequence[AbstractJob]) -> Mapping[Any, Glance]:
+        return read(self.root_queryset.db, jobs)
+
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> list[Any]:
         return list(KEYSETS[self.model].ordering())
 
@@ -185,6 +200,9 @@ class JobChangeList(JobList):
                 self.newer_url = self._url("before", keyset.key(jobs[0]))
         if has_older and jobs and not self.older_url:
             self.older_url = self._url("after", keyset.key(jobs[-1]))
+
+        if has_older:
+            self.oldest_url = self.get_query_string({"before": OLDEST[self.model]})
 
         self.paginator = BoundedPaginator(self.queryset, size)
         if not (has_newer or has_older or self.notice):
@@ -244,10 +262,13 @@ class JobChangeList(JobList):
             return ngettext("%(count)s job", "%(count)s jobs", self.result_count) % {"count": count}
         if self.notice:
             return gettext("%(count)s shown") % {"count": count}
-        if self.has_active_filters_or_query:
-            # The planner knows next to nothing about a filter's share, least of all of states.
-            certain = max(self.paginator.at_least - 1, self.list_per_page)
-            return gettext("more than %(count)s jobs") % {"count": f"{certain:,}"}
+        certain = max(self.paginator.at_least - 1, self.list_per_page)
+        words = gettext("more than %(count)s jobs") % {"count": f"{certain:,}"}
+        estimate = self.paginator.estimate
+        if self.has_active_filters_or_query or estimate <= certain:
+            # The planner knows next to nothing about a filter's share, least of all of states, and nothing of a table that
+            # has grown since it was analyzed.
+            return words
         # As many digits as an estimate deserves.
-        digits = len(str(self.result_count)) - 2
-        return gettext("about %(count)s jobs") % {"count": f"{round(self.result_count, -digits):,}"}
+        estimate = round(estimate, -(len(str(estimate)) - 2))
+        return gettext("%(words)s, %(count)s by the planner's estimate") % {"words": words, "count": f"{estimate:,}"}

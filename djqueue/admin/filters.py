@@ -137,6 +137,10 @@ def search(jobs: JobFilter, term: str) -> JobFilter:
     term = term.strip()
     if (worker := worker_id(term)) is not None:
         return replace(jobs, worker=worker)
+    # An engine knows how the path of a task begins; the list shows the short name.
+    paths = [path for path in known_tasks() if path.rpartition(".")[2].startswith(term)] if term else []
+    if len(paths) == 1:
+        return replace(jobs, task_prefix=paths[0])
     return replace(jobs, task_prefix=term or None)
 
 

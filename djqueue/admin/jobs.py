@@ -36,7 +36,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     sortable_by = ()
     # Only says that there is a search; get_search_results does it.
     search_fields = ["id"]
-    search_help_text = _("An id, the beginning of a task's name, or a worker's id.")
+    search_help_text = _("An id, a part of a task's name, or a worker's id.")
     actions_selection_counter = True
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -68,7 +68,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             return queryset.filter(pk=job_id), False
         if (worker := filters.worker_id(term)) is not None:
             return queryset.filter(attempted_by=worker), False
-        return queryset.filter(task__startswith=term), False
+        return queryset.filter(task__icontains=term), False
 
     def change_view(
         self,
@@ -152,15 +152,23 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 
     @admin.display(description=_("state"))
     def state_badge(self, job: J) -> str:
-        return state_badge(job.state)
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', state_badge(job.state), job.queue)
 
     @admin.display(description=_("task"))
     def task_name(self, job: J) -> str:
-        return task_name(job.task)
+        name: str = task_name(job.task)
+        for kind, line in zip(("arguments", "error"), job.glance, strict=True):  # type: ignore[attr-defined]
+            if line:
+                name = format_html('{} <span class="djq-glance djq-{}" title="{}">{}</span>', name, kind, line, line)
+        return name
 
     @admin.display(description=_("attempt"))
     def attempts(self, job: J) -> str:
-        return attempts(job.attempt, job.max_attempts)
+        words = attempts(job.attempt, job.max_attempts)
+        if job.priority == 0:
+            return words
+        priority = gettext("priority %(number)d") % {"number": job.priority}
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', words, priority)
 
     @admin.display(description=_("worker"))
     def worker(self, job: J) -> str:
@@ -178,7 +186,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
     actions = ["retry_jobs", "cancel_jobs", "discard_jobs", "delete_jobs"]
-    list_display = ["number", "state_badge", "queue", "task_name", "age", "now", "attempts", "priority", "worker"]
+    list_display = ["number", "state_badge", "task_name", "age", "now", "attempts", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
     @admin.display(description=_("now"))
@@ -199,31 +207,20 @@ class JobAdmin(AbstractJobAdmin[Job]):
 @admin.register(FinishedJob)
 class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
     actions = ["retry_jobs", "delete_jobs"]
-    list_display = [
-        "number",
-        "state_badge",
-        "queue",
-        "task_name",
-        "finished",
-        "waited",
-        "ran",
-        "attempts",
-        "priority",
-        "worker",
-    ]
+    list_display = ["number", "state_badge", "task_name", "finished", "took", "attempts", "worker"]
     list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.FinishedFilter]
 
     @admin.display(description=_("finished"))
     def finished(self, job: FinishedJob) -> str:
         return ago(job.finished_at, _as_of(job))
 
-    @admin.display(description=_("waited"))
-    def waited(self, job: FinishedJob) -> str:
-        return _between(job.ready_at, job.attempted_at)
-
     @admin.display(description=_("ran"))
-    def ran(self, job: FinishedJob) -> str:
-        return _between(job.attempted_at, job.finished_at)
+    def took(self, job: FinishedJob) -> str:
+        ran, waited = _between(job.attempted_at, job.finished_at), _between(job.ready_at, job.attempted_at)
+        if waited == NOTHING:
+            return ran
+        words = gettext("waited %(duration)s") % {"duration": waited}
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', ran, words)
 
 
 def _as_of(job: AbstractJob) -> datetime:

@@ -8,7 +8,7 @@ newest. The list of the tables, which can do that, is in ``changelist.py``.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib.admin.views.main import ChangeList
@@ -19,6 +19,7 @@ from django.utils.translation import gettext, ngettext
 
 from djqueue import records
 from djqueue.admin.filters import Filter, job_id, search
+from djqueue.admin.glance import Glance, of
 from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
 from djqueue.encoding import is_storable
@@ -92,7 +93,7 @@ class JobList(StoreChangeList):
 
     notice = ""
     """What the reader must know about an incomplete search."""
-    newest_url = newer_url = older_url = ""
+    newest_url = newer_url = older_url = oldest_url = ""
     count_words = ""
     is_uncounted = False
     """Whether ``result_count`` is no more than what is known for certain."""
@@ -110,8 +111,15 @@ class JobList(StoreChangeList):
         self.filter_params.pop(name, None)
         return str(self.params.pop(name, ""))
 
+    def glances(self, jobs: Sequence[AbstractJob]) -> Mapping[Any, Glance]:
+        """Return arguments and errors of the jobs of a page, by key."""
+        return {job.pk: of(job) for job in jobs}
+
     def show(self, request: HttpRequest, jobs: Sequence[AbstractJob]) -> None:
         """Make these jobs the page."""
+        glances = self.glances(jobs)
+        for job in jobs:
+            job.glance = glances.get(job.pk, Glance())  # type: ignore[attr-defined]
         self.result_list = jobs
         self.show_full_result_count = False
         self.show_admin_actions = bool(jobs)

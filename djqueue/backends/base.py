@@ -20,6 +20,7 @@ from djqueue.compression import compressed
 from djqueue.encoding import Encoded, encode_arguments
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
+from djqueue.moments import as_aware
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.results import BulkResult, TaskResult, from_insert, from_job
 from djqueue.signatures import check_arguments, checker
@@ -202,7 +203,7 @@ class QueueBackend(compat.BaseTaskBackend):
             queue=task.queue_name,
             priority=int(task.priority),
             max_attempts=task.max_attempts or self.settings.max_attempts,
-            scheduled_at=task.run_after,
+            scheduled_at=as_aware(task.run_after),
             delay=delay,
             max_age=task.max_age,
             meta=meta,

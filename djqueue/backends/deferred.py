@@ -21,12 +21,12 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils import timezone
 
 from djqueue import telemetry
 from djqueue.backends.stock import Stock
 from djqueue.encoding import Encoded
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.moments import as_aware
 from djqueue.outbox import Outbox
 from djqueue.pushes import Push, PushEngine
 from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
@@ -35,6 +35,8 @@ from djqueue.states import JobState
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _JOBS_TOGETHER = 1000
 """What was enqueued one by one goes into the store together."""
+_CHARACTERS_TOGETHER = 16_000_000
+"""A thousand jobs of the largest arguments would take gigabytes, here and in one message to the server."""
 _PUSH_CHARACTERS = 1_000_000
 """What one push of many jobs takes, and so one row of an outbox: databases limit the size of a statement."""
 
@@ -182,13 +184,16 @@ def _parts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _together(pushes: Iterable[Push]) -> Iterator[list[Push]]:
     """Yield what can be stored at once, in order."""
     some: list[Push] = []
-    count = 0
+    count = characters = 0
     for push in pushes:
-        if some and not (_is_like(some[-1], push) and count + len(push.ids) <= _JOBS_TOGETHER):
+        size = sum([len(job.args) + len(job.kwargs) for job in push.jobs])
+        is_full = count + len(push.ids) > _JOBS_TOGETHER or characters + size > _CHARACTERS_TOGETHER
+        if some and (is_full or not _is_like(some[-1], push)):
             yield some
-            some, count = [], 0
+            some, count, characters = [], 0, 0
         some.append(push)
         count += len(push.ids)
+        characters += size
     if some:
         yield some
 
@@ -210,6 +215,5 @@ def _merged(pushes: Sequence[Push]) -> Push:
 
 def _state(job: NewJob, now: datetime) -> str:
     if job.scheduled_at is not None:
-        at = timezone.make_aware(job.scheduled_at) if timezone.is_naive(job.scheduled_at) else job.scheduled_at
-        return JobState.SCHEDULED if at > now else JobState.AVAILABLE
+        return JobState.SCHEDULED if as_aware(job.scheduled_at) > now else JobState.AVAILABLE
     return JobState.SCHEDULED if job.delay else JobState.AVAILABLE

@@ -22,7 +22,8 @@ LOOK_SECONDS = 5.0
 AGE = timedelta(seconds=10)
 """A row that is this old was left behind."""
 BATCH_LIMIT = 20
-"""Rows that are read at once: each may hold a megabyte."""
+"""Rows that are read at once, or fewer if they are large."""
+_LARGE_CHARACTERS = 1_000_000
 _ASIDE_SECONDS = 60.0
 
 
@@ -51,7 +52,8 @@ class Relay(Service):
         for outbox in self._outboxes:
             rows = outbox.waiting(self._age, BATCH_LIMIT, but=self._aside)
             outbox.delete_unlocked([row.id for row in rows if self._send(row, outbox)])
-            is_more |= len(rows) == BATCH_LIMIT
+            # Of large rows, fewer are read at once.
+            is_more |= len(rows) == BATCH_LIMIT or sum(len(row.text) for row in rows) > _LARGE_CHARACTERS
         self.last_run = time.monotonic()
         return 0.0 if is_more else LOOK_SECONDS
 

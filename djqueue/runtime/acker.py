@@ -143,7 +143,9 @@ class Acker(Service):
         if any(ack.taken is not None for ack, _ in part):
             # Apart from the others: what is known of their failure is known of all of them.
             part = [item for item in part if item[0].taken is not None]
-        if len(part) > 1 and sum([_characters(ack) for ack, _ in part]) > BATCH_CHARACTERS:
+        # Results alone make almost all of it; the exact sum would cost each job a tenth of a microsecond.
+        results = sum(map(len, filter(None, [ack.result for ack, _ in part])))
+        if len(part) > 1 and (part[0][0].taken is not None or results > BATCH_CHARACTERS / 2):
             sizes = accumulate(_characters(ack) for ack, _ in part)
             part = part[: max(1, sum(size <= BATCH_CHARACTERS for size in sizes))]
         return part

@@ -55,6 +55,11 @@ else:
 _AROUND = "Unexpected error while running job %d (outside the task itself)."
 
 
+def _was_lost(job: ClaimedJob) -> bool:
+    """Whether a worker that held it was lost, and nobody knew if it had begun."""
+    return '"lost"' in job.meta
+
+
 class _StaleClaim(Exception):
     """The job is no longer ours; roll back."""
 
@@ -227,7 +232,18 @@ class Executor:
 
     def _start_task(self, lane: Lane, execution: Execution) -> None:
         process.end_copy(None)
-        run = self._begin(execution)
+        if _was_lost(execution.job):
+            # The store is asked in a thread: the loop must not wait for it, and Django lets nobody connect there.
+            noted = asyncio.get_running_loop().run_in_executor(None, self._note_begun, execution.job)
+            noted.add_done_callback(partial(self._start_noted, lane, execution))
+        else:
+            self._start_run(lane, execution, self._begin(execution))
+
+    def _start_noted(self, lane: Lane, execution: Execution, noted: asyncio.Future[bool]) -> None:
+        self._start_run(lane, execution, self._begin(execution, noted))
+        self._start_tasks(lane, ())
+
+    def _start_run(self, lane: Lane, execution: Execution, run: Run | None) -> None:
         if run is None:
             self._due.extend([(lane, following) for following in lane.finish_async(execution.place, 0.0)])
         else:
@@ -288,11 +304,14 @@ class Executor:
 
     # Both
 
-    def _begin(self, execution: Execution) -> Run | None:
-        """Note that the function is about to be called; None if its time is over, or the claim perhaps."""
+    def _begin(self, execution: Execution, noted: asyncio.Future[bool] | None = None) -> Run | None:
+        """Note that the function is about to be called; None if its time is over, or the claim perhaps.
+
+        ``noted``: what ``_note_begun`` has answered, if it was asked already.
+        """
         job = execution.job
         try:
-            if '"lost"' in job.meta and not self._note_begun(job):
+            if _was_lost(job) and not (self._note_begun(job) if noted is None else noted.result()):
                 self._acker.put(
                     for_job(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), job), execution.place
                 )

@@ -11,12 +11,15 @@ import logging
 from uuid import UUID
 
 from djqueue import compat, hooks, telemetry
+from djqueue.compat import has_listeners, task_finished, task_started
 from djqueue.exceptions import Cancel, Steering
+from djqueue.moments import as_django
 from djqueue.records import Ack
 from djqueue.results import TaskContext, TaskResult, finish, from_claim
 from djqueue.runtime.runs import Failure, Run
 from djqueue.states import JobState
 
+_DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
 
 
@@ -27,34 +30,32 @@ class Observers:
         self._worker = worker
         self._alias = alias
         self._sender = backend_class
-        self._logs_start = compat.is_logged(compat.task_started, logging.INFO)
-        self._logs_finish = compat.is_logged(compat.task_finished, logging.INFO)
-
-    @property
-    def _signals_start(self) -> bool:
-        return self._logs_start or compat.has_listeners(compat.task_started)
+        self._logs_start = compat.is_logged(task_started, logging.INFO)
+        self._logs_finish = compat.is_logged(task_finished, logging.INFO)
 
     @property
     def signals_finish(self) -> bool:
-        return self._logs_finish or compat.has_listeners(compat.task_finished)
+        return self._logs_finish or has_listeners(task_finished)
 
     @property
     def want_start(self) -> bool:
-        return self._signals_start or telemetry.is_heard(logging.DEBUG)
+        return self._logs_start or has_listeners(task_started) or telemetry.is_heard(_DEBUG)
 
     def want_finish(self, failure: Failure | None) -> bool:
-        return self.signals_finish or telemetry.is_heard(logging.INFO if failure is None else logging.WARNING)
+        if self._logs_finish or has_listeners(task_finished):
+            return True
+        return telemetry.is_heard(_INFO if failure is None else _WARNING)
 
     def context(self, run: Run) -> TaskContext:
         """Make what a task with ``takes_context=True`` gets."""
-        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=run.deadline_at)
+        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=as_django(run.deadline_at))
 
     def started(self, run: Run) -> None:
         """The function is about to be called."""
         job = run.execution.job
-        if self._signals_start:
+        if self._logs_start or has_listeners(task_started):
             try:
-                compat.task_started.send_robust(self._sender, task_result=self._result(run))
+                task_started.send_robust(self._sender, task_result=self._result(run))
             except BaseException as error:
                 hooks.report(error, "The signal task_started could not be sent for job %s.", job.id)
         telemetry.emit(
@@ -78,7 +79,7 @@ class Observers:
                 finish(
                     result, ack.state, at=run.by_the_store(ack.finished), value=value, error=error, traceback=traceback
                 )
-                compat.task_finished.send_robust(self._sender, task_result=result)
+                task_finished.send_robust(self._sender, task_result=result)
             except BaseException as problem:
                 hooks.report(problem, "The signal task_finished could not be sent for job %s.", job.id)
         if isinstance(error, Cancel):

@@ -252,7 +252,7 @@ class Show:
 
 
 def _cells(task: str, of_task: TaskFigures) -> Iterable[str]:
-    yield task
+    yield task.rpartition(".")[2]
     yield f"{of_task.count:,}"
     yield f"{of_task.outcomes['completed']:,}"
     yield f"{of_task.outcomes['discarded']:,}"

@@ -325,3 +325,22 @@ class TestCrash:
             ["after all", "one", "one", "one"] if has_outbox else []
         )
         assert OutboxRow.objects.count() == 0
+
+
+def test_t69_rows_are_read_a_few_megabytes_at_once(
+    use_redis: Callable[..., RedisBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = use_redis(outbox=True)
+    outbox = backend.outbox
+    assert outbox is not None
+    monkeypatch.setattr("djqueue.outbox._READ_CHARACTERS", 1000)
+    texts = ["a" * 1500, *["b" * 400] * 4]
+    for text in texts:
+        outbox.add(text)
+
+    read = []
+    while rows := outbox.waiting(timedelta(0), 20):
+        read.append([row.text for row in rows])
+        outbox.delete([row.id for row in rows])
+
+    assert read == [texts[:1], texts[1:3], texts[3:]]

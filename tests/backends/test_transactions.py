@@ -137,6 +137,24 @@ class TestCommit:
         assert inserted == [1000, 100]
         assert args(backend) == [[number] for number in range(1100)]
 
+    def test_t69_what_goes_out_together_is_bounded_by_its_size(
+        self, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(deferred_module, "_CHARACTERS_TOGETHER", 1000)
+        inserted: list[int] = []
+        insert = backend.engine.insert
+        monkeypatch.setattr(
+            backend.engine, "insert", lambda jobs, **options: inserted.append(len(jobs)) or insert(jobs, **options)
+        )
+
+        with transaction.atomic():
+            for _ in range(5):
+                tasks.add.enqueue("x" * 400)
+            tasks.add.enqueue("x" * 2000)
+
+        assert inserted == [2, 2, 1, 1]
+        assert len(jobs_of(backend)) == 6
+
     def test_everything_about_a_job_survives_the_wait(self, backend: RedisBackend) -> None:
         task = tasks.send_mail.using(run_after=timedelta(hours=1), max_age=timedelta(hours=2), priority=-7)
 

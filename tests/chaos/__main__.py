@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="Default: another one each time; it is printed.")
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--rate", type=float, default=20.0, help="Calls to enqueue per second and producer, of 3.")
-    parser.add_argument("--hostile", action="store_true", help="Among the jobs are some that attack their worker.")
+    parser.add_argument("--plain", action="store_true", help="Leave out the jobs that attack their worker.")
     parser.add_argument("--keep", type=Path, help="Leave ledger and logs in this directory.")
     parser.add_argument("--plan", action="store_true", help="Only print what would be done.")
     parser.add_argument("--backend", choices=sorted(plan.WEIGHTS), default="postgres", help="What is broken.")
@@ -31,7 +31,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     acts = plan.make(seed, options.minutes * 60, options.backend)
-    load = "hostile" if options.hostile else "plain"
+    load = "plain" if options.plain else "hostile"
     print(
         f"chaos: {options.backend}, {load} load, seed {seed}, {options.minutes:g} minutes, {len(acts)} acts", flush=True
     )
@@ -49,7 +49,7 @@ def main() -> int:
             if options.backend == "redis":
                 store = stores.Redis(servers.enter_context(embedded.valkey(program=options.program)), database.url)
             violations = run(
-                store, directory, acts, seed, options.minutes * 60, options.rate, is_hostile=options.hostile
+                store, directory, acts, seed, options.minutes * 60, options.rate, is_hostile=not options.plain
             )
             log = stores.log_of(store)
             violations += [

@@ -23,6 +23,7 @@ from djqueue.records import (
     Ack,
     ClaimedJob,
     InsertedJob,
+    JobFilter,
     Lease,
     NewJob,
     PruneRule,
@@ -542,6 +543,22 @@ class TestTake:
 
         assert accepted == {taken.id, fetched.id}
         assert engine.get(taken.id).state == engine.get(fetched.id).state == JobState.COMPLETED
+
+
+class TestTakeAndRetry:
+    def test_t15_a_history_that_is_written_again_does_not_double_a_job_that_was_retried(self, engine, worker, me):
+        id = insert_one(engine)
+        [job] = worker.take("default", 1, me)
+        worker.ack([ack(job, JobState.DISCARDED, taken=job)])
+        assert engine.retry([id])[0].is_done
+
+        worker.ack([ack(job, JobState.DISCARDED, taken=job)])  # the answer to the first was lost
+
+        assert engine.get(id).state == "available"
+        assert engine.count(JobFilter()).count == 1
+        [again] = worker.take("default", 1, me)
+        worker.ack([ack(again, result="7", taken=again)])
+        assert engine.get(id).result == 7
 
 
 class TestTakeWithUniqueKey:

@@ -223,11 +223,12 @@ class TestWhat:
         assert answer.inserted_at == stored
 
     @override_settings(USE_TZ=False)
-    def test_without_time_zones_it_is_naive(self, postgres):
+    def test_without_time_zones_the_engine_tells_times_with_one_all_the_same(self, postgres):
         for _ in range(3):
             [answer] = postgres.insert([NEW])
 
-        assert answer.inserted_at.tzinfo is None
+        assert answer.inserted_at.tzinfo is not None
+        assert abs(answer.inserted_at - datetime.now(UTC)) < timedelta(minutes=5)
 
     def test_a_nul_is_refused_and_not_taken_for_the_end(self, warm):
         with pytest.raises((DataError, ValueError)):

@@ -6,10 +6,12 @@ import asyncio
 import os
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
 
 from djqueue import compat, task
 from tests.ledger.models import Entry
@@ -141,6 +143,17 @@ async def sleep_in_a_thread(kind: str) -> None:
         await sync_to_async(execute)("SELECT pg_sleep(60)")
     else:
         await asyncio.to_thread(execute, "SELECT pg_sleep(60)")
+
+
+@task(timeout=600, max_attempts=1, takes_context=True)
+def tell_times(context: Any) -> list[str]:
+    """Compare what the task is told with Django's own time, which raises where the two are of different kinds."""
+    result, now = context.task_result, timezone.now()
+    times = [result.enqueued_at, result.started_at, result.last_attempted_at, context.deadline]
+    if context.job.scheduled_at is not None:
+        times += [context.job.scheduled_at, result.task.run_after]
+    assert all(abs(at - now) < timedelta(minutes=15) for at in times), (times, now)
+    return [str(timezone.is_aware(at)) for at in times]
 
 
 @task(timeout=30)

@@ -8,6 +8,7 @@ import pytest
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.statements import sql
+from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.lifeline import Lost
 from djqueue.records import NewJob
 from tests.maintenance.test_lifeline import lead, lifeline
@@ -53,7 +54,7 @@ def test_a_host_that_forbids_it_does_not_keep_jobs_from_being_rescued(engine, wo
 
     def refuse(self, name, params):
         if name == "disconnect":
-            raise psycopg.errors.InsufficientPrivilege("must be a member of the role")
+            raise EngineDenied("must be a member of the role")
         return run(self, name, params)
 
     monkeypatch.setattr(type(worker), "_run", refuse)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -162,6 +163,53 @@ def test_t02_a_session_that_has_ended_is_not_handed_out() -> None:
     ended, after = in_thread(work)
 
     assert ended != after
+
+
+class Pool:
+    """As much of psycopg_pool's as Django uses."""
+
+    def __init__(self, kwargs: dict[str, Any], configure: Callable[[Any], Any], **options: Any) -> None:
+        self.kwargs, self.configure = kwargs, configure
+        self.given_back: list[psycopg.Connection] = []
+
+    def open(self) -> None:
+        pass
+
+    def getconn(self) -> psycopg.Connection:
+        raw = psycopg.connect(**self.kwargs)
+        raw._pool = self  # type: ignore[attr-defined]
+        self.configure(raw)
+        return raw
+
+    def putconn(self, raw: psycopg.Connection) -> None:
+        self.given_back.append(raw)
+
+    def close(self) -> None:
+        for raw in self.given_back:
+            raw.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_t02_djangos_pool_gets_its_connection_back_between_two_jobs(
+    is_clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg_pool", mock.Mock(ConnectionPool=Pool))
+    with mock.patch.dict(
+        connection.settings_dict, OPTIONS={**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1}}
+    ):
+
+        def work() -> list[psycopg.Connection]:
+            for _ in range(2):
+                pid()
+                django_connections.settle(is_clean=is_clean)
+            return list(connection.pool.given_back)
+
+        given_back = in_thread(work)
+        connections["default"].close_pool()
+
+    assert len(given_back) == 2
+    # What a failed job left is not for others: the pool replaces what is closed.
+    assert all(raw.closed for raw in given_back) or is_clean
 
 
 def test_a_thread_without_connections_asks_django_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

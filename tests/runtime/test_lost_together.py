@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from djqueue.states import JobState
-from tests.backlog import engine, stored
+from tests.backlog import ended, engine, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
 from tests.processes import eventually, worker
@@ -20,11 +20,10 @@ NEIGHBOURS = 20
 
 
 def test_t48_neighbours_that_never_started_run_and_the_job_that_kills_its_group_ends() -> None:
-    for number in range(100):
-        tasks.record.enqueue(f"warm {number}")
+    tasks.noop.enqueue_many(((), {}) for _ in range(300))
     with worker("--concurrency", "1") as running:
         # Many short ones, so that the lane prefetches; and all of the rest in one fetch.
-        eventually(lambda: Entry.objects.count() == 100, 60, lambda: running.log)
+        eventually(lambda: ended() == 300, 60, lambda: running.log)
         engine().pause("default")
         poison = tasks.kill_group.enqueue()
         neighbours = [tasks.record.using(max_attempts=1).enqueue(f"neighbour {number}") for number in range(NEIGHBOURS)]
@@ -66,6 +65,20 @@ def test_t48_what_has_run_for_a_while_has_spent_its_attempt() -> None:
 
     assert (stored(long).state, stored(long).attempt) == (JobState.DISCARDED, 1)
     assert Entry.objects.count() == 1
+
+
+def test_t48_async_jobs_that_were_lost_run_again() -> None:
+    results = [tasks.anap.enqueue(f"lost {number}", 1) for number in range(NEIGHBOURS)]
+    with worker() as running:
+        eventually(Entry.objects.exists, 60, lambda: running.log)
+        running.kill_all()
+    assert any(stored(result).state is JobState.EXECUTING for result in results)
+
+    with worker() as running:
+        eventually(lambda: all(stored(result).state.is_final for result in results), 60, lambda: running.log)
+
+        assert "Unexpected error" not in running.log
+    assert {stored(result).state for result in results} == {JobState.COMPLETED}
 
 
 def _is_noted(id: int) -> bool:

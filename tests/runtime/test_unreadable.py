@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
-from djqueue import api
+from djqueue import api, crontab
 from djqueue.models import Job
 from djqueue.records import Ack, JobFilter, WorkerInfo
 from djqueue.states import JobState
@@ -98,6 +98,27 @@ def test_t62_a_delayed_job_of_such_a_time_keeps_no_other_from_being_staged(time:
     assert stored(good).state is JobState.AVAILABLE
     assert stored(odd).state is (JobState.AVAILABLE if time.startswith(("-", "0")) else JobState.SCHEDULED)
     assert staged.next_in is None or staged.next_in > 3600
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_t62_rows_of_workers_queues_and_the_crontab_are_shown_whatever_their_times(time: str) -> None:
+    crontab.add("odd", tasks.noop, "* * * * *")
+    engine().pause("odd")
+    with engine().open_worker() as own:
+        own.register([WorkerInfo(id=uuid4(), name="odd", hostname="here", pid=1, queues={}, concurrency=1)])
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE djqueue_worker SET beat_at = %s, started_at = %s", [time, time])
+            cursor.execute("UPDATE djqueue_queue SET paused_at = %s", [time])
+            cursor.execute("UPDATE djqueue_cronentry SET next_at = %s, start_at = %s, created_at = %s", [time] * 3)
+        client = browser()
+
+        for name in ("worker", "queue", "cronentry"):
+            assert client.get(f"/admin/djqueue/{name}/").status_code == 200, name
+        call_command("queuestats", stdout=StringIO())
+        health()
+        assert len(engine().workers()) == 1
+        with engine().open_cron() as scheduling:
+            scheduling.due()
 
 
 BAD_ARGUMENTS = [("args", "5"), ("args", '{"a": 1}'), ("kwargs", "[1]"), ("args", '{"zlib": "x"}'), ("kwargs", "null")]

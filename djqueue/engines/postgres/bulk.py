@@ -15,6 +15,7 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.encoding import Encoded
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.records import InsertedMany, NewJob
 
@@ -33,7 +34,7 @@ def copy_jobs(
             "now": now,
         }
         cursor.execute(sql("reserve"), params)
-        first, scattered, inserted_at, due_at, ends_at, is_due_later = cursor.fetchone()
+        [(first, scattered, inserted_at, due_at, ends_at, is_due_later)] = rows_of(cursor)
         ids: Sequence[int] = range(first, first + len(arguments)) if scattered is None else scattered
         state = "scheduled" if is_due_later else "available"
         shared = (

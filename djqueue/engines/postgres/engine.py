@@ -84,7 +84,7 @@ class PostgresEngine(Steering):
         else:
             with connection.cursor() as cursor:
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})
-                inserted = list(map(InsertedJob._make, cursor.fetchall()))
+                inserted = list(map(InsertedJob._make, rows_of(cursor)))
             new_in = {new.queue for new, job in zip(jobs, inserted, strict=True) if job.state == "available"}
         due_in = min(
             seconds_until_due(new, job, is_rescheduled=rule.reschedule or rule.replace)

@@ -19,17 +19,23 @@ LAST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def rows_of(cursor: Any) -> list[Any]:
-    """Return all rows of a cursor of psycopg's or Django's."""
+    """Return all rows of a cursor of psycopg's or Django's; their times have a zone."""
+    if getattr(getattr(cursor, "db", None), "timezone", UTC) is None:
+        return _read_again(cursor)  # USE_TZ = False: Django would cut the zone off
     try:
         return list(cursor.fetchall())
     except Exception as error:
         # Django wraps the error, and the cursor.
         if not isinstance(error, psycopg.DataError) and not isinstance(error.__cause__, psycopg.DataError):
             raise
-        raw = getattr(cursor, "cursor", cursor)
-        reader = Transformer(_adapters)
-        reader.set_pgresult(raw.pgresult)
-        return list(reader.load_rows(0, raw.pgresult.ntuples, tuple))
+        return _read_again(cursor)
+
+
+def _read_again(cursor: Any) -> list[Any]:
+    raw = getattr(cursor, "cursor", cursor)
+    reader = Transformer(_adapters)
+    reader.set_pgresult(raw.pgresult)
+    return list(reader.load_rows(0, raw.pgresult.ntuples, tuple))
 
 
 class _AnyTime(TimestamptzLoader):

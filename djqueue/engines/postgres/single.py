@@ -21,6 +21,7 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
+from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
@@ -65,7 +66,7 @@ def insert_one(
             params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed}
             with connection.cursor() as cursor:
                 cursor.execute(sql(statement), params)
-                rows = cursor.fetchall()
+                rows = rows_of(cursor)
     except OperationalError as error:
         # It met another of its key, and the database ended one of the two.
         if not (is_own and job.unique_key is not None and isinstance(error.__cause__, TRANSIENT)):

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgpack
 
+from djqueue.moments import as_aware
 from djqueue.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.states import JobState
 
@@ -40,10 +41,8 @@ unpack = partial(msgpack.unpackb, unicode_errors="surrogateescape")
 
 
 def micros(at: datetime) -> int:
-    """Return a time as it is stored. One without a zone is meant in that of this process."""
-    if at.tzinfo is None:
-        at = at.astimezone(UTC)
-    return (at - _EPOCH) // MICROSECOND
+    """Return a time as it is stored."""
+    return (as_aware(at) - _EPOCH) // MICROSECOND
 
 
 @lru_cache(4096)

@@ -13,13 +13,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
-from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from djqueue import bulk, compat, lines, registry
 from djqueue.durations import parse_duration
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.management.notices import notice
+from djqueue.moments import as_aware
 from djqueue.rejects import Rejects
 from djqueue.tasks import Task
 
@@ -137,7 +137,7 @@ def _when(text: str) -> datetime | timedelta:
             return parse_duration(text)
     except ValueError as error:
         raise CommandError(f"--run-after takes an ISO time or a duration: {error}") from error
-    return timezone.make_aware(found) if timezone.is_naive(found) else found
+    return as_aware(found)
 
 
 def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:

@@ -14,7 +14,7 @@ active AS MATERIALIZED (
 SELECT
     clock.at,
     (
-        SELECT extract(epoch FROM min(next_at) - (SELECT at FROM clock))::float8
+        SELECT extract(epoch FROM LEAST(min(next_at), '9999-01-01') - (SELECT at FROM clock))::float8
         FROM active
         WHERE next_at > (SELECT at FROM clock)
     ) AS next_in,
