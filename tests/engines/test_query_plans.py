@@ -189,7 +189,7 @@ HOT: dict[str, list[str]] = {
     "release": [KEY, KEY, PRIMARY],
     "note_begun": [PRIMARY, TID],
     "cancel_requested": [PRIMARY],
-    "record": [],
+    "record": [PRIMARY],
     "put_back": [KEY],
     "get": [PRIMARY],
 }
