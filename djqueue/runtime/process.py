@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures.thread import _worker as _pool_thread
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -103,6 +104,7 @@ def _become_copy() -> None:
             signal.signal(number, plain)
     _after_fork()
     _let_go_of_connections()
+    _leave_thread_pool()
     if (loop := _forking.loop) is not None:
         # What the event loop would do next is the worker's. ``_ready`` is asyncio's own; another loop goes round once.
         with suppress(AttributeError):
@@ -126,6 +128,21 @@ def _let_go_of_connections() -> None:
     if (module := sys.modules.get("django.db.backends.postgresql.base")) is not None:
         _inherited.append(module.DatabaseWrapper._connection_pools)
         module.DatabaseWrapper._connection_pools = {}
+
+
+def _leave_thread_pool() -> None:
+    """Let a thread of a pool (``sync_to_async``, ``asyncio.to_thread``) end, and with it the copy, when its call returns.
+
+    It would wait for the next call for ever, and a task that waits for its copy would wait with it.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _pool_thread.__code__:
+            executor = frame.f_locals["executor_reference"]()
+            if executor is not None:
+                executor._shutdown = True
+            frame.f_locals["work_queue"].put(None)
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def _end_as_script(error: BaseException | None) -> NoReturn:

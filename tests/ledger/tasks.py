@@ -129,6 +129,15 @@ def fork_in_transaction(way: str) -> int:
     return int(code)
 
 
+@task(max_attempts=1)
+async def fork_in_pools(way: str) -> list[int]:
+    return [
+        await sync_to_async(fork.func)(way),
+        await sync_to_async(fork.func, thread_sensitive=False)(way),
+        await asyncio.to_thread(fork.func, way),
+    ]
+
+
 def _leave_copy(way: str) -> None:
     if way == "raise":
         raise ValueError("in the copy")

@@ -62,6 +62,17 @@ class TestForks:
         assert "ack.stale" not in running.log
         assert "OperationalError" not in running.log
 
+    def test_t66_a_fork_in_a_thread_of_a_pool_ends_when_its_call_returns(self) -> None:
+        forks = [tasks.fork_in_pools.enqueue(way) for way in ("return", "raise", "exit")]
+        tasks.record.enqueue_many(((str(number),), {}) for number in range(50))
+
+        with worker("--drain") as running:
+            assert running.wait() == 0, running.log
+
+        assert states() == {"completed": 53}, running.log
+        assert [stored(result).result for result in forks] == [[0, 0, 0]] * 3
+        assert Entry.objects.count() == 50
+
     @pytest.mark.parametrize("store", ["postgres"], indirect=True)
     def test_t66_a_fork_inside_of_a_transaction_writes_nothing_and_does_not_end_it(self) -> None:
         forks = {way: tasks.fork_in_transaction.enqueue(way) for way in ("return", "raise", "exit", "query")}
