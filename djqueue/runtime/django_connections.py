@@ -27,19 +27,24 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-import psycopg
 from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.transaction import TransactionManagementError
-from psycopg.pq import TransactionStatus
+
+try:
+    import psycopg
+    from psycopg.pq import TransactionStatus
+except ImportError:
+    # A project on another database with its jobs in Redis needs no libpq. Whatever is done with it here is done on PostgreSQL only.
+    _OPEN: tuple[int, ...] = ()
+else:
+    _OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 _KEPT_SECONDS = 60.0
 """A session is not handed out again after so long: a pooled role, a fail-over or a grown cache gets its new connection."""
 _CANCEL_SECONDS = 5.0
 _FIRST_CANCEL_PAUSE, _LAST_CANCEL_PAUSE = 0.05, 0.5
-
-_OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class _Thread(threading.local):

@@ -85,7 +85,7 @@ class TestLists:
         said = text(viewer.get(LIVE, {"backend": "other"}))
 
         assert re.search(r"executing default send shop\. tasks just now runs \d+ ms 1 of 5 priority 7 web-3:1", said)
-        assert re.search(r"scheduled mail send shop\. tasks just now due in 5 min 0 of 20 0 –", said)
+        assert re.search(r"scheduled mail send shop\. tasks just now due in 5 min 0 of 20 –", said)
 
     def test_live_and_finished_jobs_have_lists_of_their_own_newest_first(self, viewer: Client, behind: Behind) -> None:
         done = [behind.finish(), behind.finish(JobState.DISCARDED), behind.finish()]
