@@ -1,11 +1,12 @@
 -- Note in their rows that the functions of these claims have been called.
 -- Params: ids and claims bigint[] of the same length. Returns: the ids of those that were noted.
 -- SKIP LOCKED: what somebody is cancelling or acknowledging at this moment must not keep a heart from beating.
+-- An array from a sub-select leads the planner to the primary key: see ack.sql.
 WITH locked AS MATERIALIZED (
     SELECT ctid
     FROM djqueue_job
     WHERE
-        id = ANY (%(ids)s::bigint[]) AND state = 'executing'
+        id = ANY (ARRAY(SELECT unnest(%(ids)s::bigint[]))) AND state = 'executing'
         AND (id, claim) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(claims)s::bigint[]))
     ORDER BY id
     FOR UPDATE SKIP LOCKED

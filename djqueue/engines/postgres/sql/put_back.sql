@@ -3,6 +3,7 @@
 -- it may be looked at again), note (an object to merge into meta, may be null); now timestamptz (null: the database's clock).
 -- Returns: nothing. The attempt is given back, the claim is not. A job gets its unique key again, unless another has taken it since: then
 -- it comes back without, for both were accepted. Whether somebody is just taking the key is not waited for long: then it is an error.
+-- OFFSET 0: see insert_held.sql.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true) AS setting
 )
@@ -16,7 +17,7 @@ SELECT
     CASE WHEN delay > 0 THEN at + delay * interval '1 second' ELSE scheduled_at END, expires_at, errors,
     CASE WHEN note IS NULL THEN meta ELSE meta || note END,
     CASE
-        WHEN EXISTS (SELECT 1 FROM djqueue_job AS holder WHERE holder.unique_key = o.unique_key) THEN NULL
+        WHEN EXISTS (SELECT 1 FROM djqueue_job AS holder WHERE holder.unique_key = o.unique_key OFFSET 0) THEN NULL
         WHEN row_number() OVER (PARTITION BY unique_key ORDER BY id) > 1 THEN NULL
         ELSE unique_key
     END

@@ -2,7 +2,7 @@
 -- Params: one array per column, all of the same length: those of the job as it was taken, and of its outcome as in ack.sql;
 -- now timestamptz (null: the database's clock).
 -- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored,
--- or, if somebody has retried it meanwhile, live again.
+-- or, if somebody has retried it meanwhile, live again. OFFSET 0: see insert_held.sql.
 INSERT INTO djqueue_finishedjob (
     id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta
@@ -25,5 +25,5 @@ FROM
         id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
         ready_at, scheduled_at, expires_at, errors, meta, started_ago, finished_ago, result, error, is_spent
     )
-WHERE NOT EXISTS (SELECT 1 FROM djqueue_job AS live WHERE live.id = o.id)
+WHERE NOT EXISTS (SELECT 1 FROM djqueue_job AS live WHERE live.id = o.id OFFSET 0)
 ON CONFLICT (id) DO NOTHING

@@ -6,6 +6,7 @@
 -- Fails with a unique violation when somebody takes the key between the look and the update. Then the follow-up waits for that job.
 -- Fails with LockNotAvailable when a transaction that is still open has taken the key: an index cannot pass over it, as a lock on a row
 -- can be passed over, so the wait is cut short. Then the follow-up is tried again later.
+-- Keys and ids are asked for twice: see ack.sql.
 WITH clock AS MATERIALIZED (
     SELECT
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at,
@@ -16,8 +17,8 @@ next AS MATERIALIZED (
     FROM unnest(%(keys)s::text[]) AS ended (key)
     JOIN djqueue_job AS job ON job.unique_key = ended.key || ':next'
     WHERE
-        job.state = 'suspended'
-        AND NOT EXISTS (SELECT 1 FROM djqueue_job AS holder WHERE holder.unique_key = ended.key)
+        job.unique_key = ANY (ARRAY(SELECT key || ':next' FROM unnest(%(keys)s::text[]) AS key)) AND job.state = 'suspended'
+        AND NOT EXISTS (SELECT 1 FROM djqueue_job AS holder WHERE holder.unique_key = ended.key OFFSET 0)
     ORDER BY job.unique_key
     FOR UPDATE OF job SKIP LOCKED
 )
@@ -27,5 +28,5 @@ SET
     state = CASE WHEN next.is_early THEN 'scheduled' ELSE 'available' END,
     ready_at = CASE WHEN next.is_early THEN NULL ELSE (SELECT at FROM clock) END
 FROM next
-WHERE job.id = next.id
+WHERE job.id = ANY (ARRAY(SELECT id FROM next)) AND job.id = next.id
 RETURNING job.id, job.queue, job.state

@@ -6,6 +6,7 @@
 -- A follow-up takes the newest time with the newest values. A job that is replaced keeps its time, but for one: values that may not run
 -- before a later time do not.
 -- A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until it is due.
+-- Keys and ids are asked for twice: see ack.sql.
 -- There is always room for one more attempt. What the engine noted in meta stays there.
 WITH input AS MATERIALIZED (
     SELECT
@@ -30,7 +31,7 @@ locked AS MATERIALIZED (
         OR (%(replace)s::bool AND COALESCE(input.due_at > GREATEST(input.at, job.scheduled_at), false)) AS is_moved
     FROM input
     JOIN djqueue_job AS job ON job.unique_key = input.unique_key || %(suffix)s::text
-    WHERE job.state <> 'executing'
+    WHERE job.unique_key = ANY (ARRAY(SELECT unique_key || %(suffix)s::text FROM input)) AND job.state <> 'executing'
     ORDER BY job.unique_key
     FOR NO KEY UPDATE OF job
 )
@@ -55,7 +56,7 @@ SET
         ELSE 'available'
     END
 FROM locked AS fresh
-WHERE job.id = fresh.job_id
+WHERE job.id = ANY (ARRAY(SELECT job_id FROM locked)) AND job.id = fresh.job_id
 RETURNING
     fresh.unique_key, job.id, job.state, job.inserted_at, job.queue,
     job.ready_at IS NOT NULL AS is_ready, fresh.was_ready
