@@ -303,7 +303,11 @@ class Producer(Service):
             return False
         if self._remaining == 0:
             return True
-        if not self._drain or self._engine.stage().count:
+        return self._drain and self._is_drained()
+
+    def _is_drained(self) -> bool:
+        """Say, while nothing is held, whether the store has nothing more to fetch."""
+        if self._engine.stage().count:
             return False
         self._fetch_round()
         # Fetching nothing does not prove that nothing is left: an outcome is stored before its job's slot is free, so a lane may
