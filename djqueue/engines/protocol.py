@@ -224,7 +224,8 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def ready(self, queues: Collection[str]) -> set[str]:
         """Return those of these queues that have something to fetch; a paused queue has nothing.
 
-        Costs about as much as one fetch, however many queues there are. Not for queues in which fetches take a shortcut.
+        Says so of jobs too that a fetch would pass over, because another transaction has locked them.
+        Costs about as much as one fetch, however many queues there are; where fetches take a shortcut, as one without it.
         """
 
     @property

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import NamedTuple
 from uuid import UUID
 
@@ -61,8 +61,8 @@ class Lifeline(Service):
         self._leader = leader
         self._silent = silent
         self._dead = dead
-        self._reports: SimpleQueue[Lost] = SimpleQueue()
-        self._current: Lost | None = None
+        self._reports: deque[Lost] = deque()
+        """A report is removed only after its rescue, so that ``has_reports`` has no gap in which a successor may start."""
         self._told: set[UUID] = set()
         """Workers of whose silence the log tells already: it lasts until their next look at the beats."""
         self._unfinished: dict[UUID, Lost] = {}
@@ -75,12 +75,12 @@ class Lifeline(Service):
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""
-        self._reports.put(lost)
+        self._reports.append(lost)
         self.wake()
 
     @property
     def has_reports(self) -> bool:
-        return self._current is not None or not self._reports.empty()
+        return bool(self._reports)
 
     def run_once(self) -> float:
         """Rescue what was reported, then, as the leader, look after everybody else."""
@@ -98,15 +98,10 @@ class Lifeline(Service):
     def _rescue_reported(self) -> None:
         for lost in list(self._unfinished.values()):
             self._take_back(lost)
-        while True:
-            if self._current is None:
-                try:
-                    self._current = self._reports.get_nowait()
-                except Empty:
-                    return
-            # Forgotten only when it is done: a failure in between tries again.
-            self._take_back(self._current)
-            self._current = None
+        while self._reports:
+            # Removed only when it is done: a failure in between tries again.
+            self._take_back(self._reports[0])
+            self._reports.popleft()
 
     def _rescue_silent(self) -> None:
         told: set[UUID] = set()

@@ -279,7 +279,8 @@ class Worker:
                     engine.deregister([self._spec.id])
         if is_lost:
             return EXIT_LOST
-        self._claims.leave(END_DONE if self._is_drained or not self._spec.drain else END_REPLACE)
+        is_drained = self._is_drained and not self._producer.has_given_back
+        self._claims.leave(END_DONE if is_drained or not self._spec.drain else END_REPLACE)
         return EXIT_DONE
 
     def _give_up_running(self) -> None:
