@@ -40,8 +40,8 @@ class CronEntryForm(_Form):
         super().__init__(*args, **kwargs)
         if "task" in self.fields:
             self._choose("task", _task_names(self.store), self.instance.task)
-            # Django gives a form that adds nothing of the model's defaults.
-            zone = settings.TIME_ZONE if self.instance._state.adding and not self.instance.name else self.instance.timezone
+            # A form without an instance has no initial values, not even the model's defaults.
+            zone = self.initial.get("timezone") or settings.TIME_ZONE
             self._choose("timezone", sorted({"UTC", *available_timezones()}), zone)
             self.initial["timezone"] = zone
 
