@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import NamedTuple
 from uuid import UUID
 
@@ -42,6 +42,8 @@ class Lost(NamedTuple):
     ran: Mapping[int, int] | None
     """Job id → claim of what had begun. None: not known but from the store, see ``note_begun``."""
     reason: str
+    beat: int | None = None
+    """The beat at which it stood still. It lives if it has beaten since. None: it is dead whatever its beat says."""
 
 
 class Lifeline(Service):
@@ -52,17 +54,17 @@ class Lifeline(Service):
         engine: WorkerEngine,
         leader: Leader,
         *,
-        silent: Callable[[], list[UUID]],
+        silent: Callable[[], Mapping[UUID, int]],
         dead: Callable[[], list[UUID]],
     ) -> None:
-        """``silent`` and ``dead`` tell which workers have stopped beating and which are marked as dead already."""
+        """``silent`` tells which workers have stopped beating, and at which beat; ``dead``, which are marked as dead already."""
         super().__init__()
         self._engine = engine
         self._leader = leader
         self._silent = silent
         self._dead = dead
-        self._reports: SimpleQueue[Lost] = SimpleQueue()
-        self._current: Lost | None = None
+        self._reports: deque[Lost] = deque()
+        """A report is removed only after its rescue, so that ``has_reports`` has no gap in which a successor may start."""
         self._told: set[UUID] = set()
         """Workers of whose silence the log tells already: it lasts until their next look at the beats."""
         self._unfinished: dict[UUID, Lost] = {}
@@ -75,12 +77,12 @@ class Lifeline(Service):
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""
-        self._reports.put(lost)
+        self._reports.append(lost)
         self.wake()
 
     @property
     def has_reports(self) -> bool:
-        return self._current is not None or not self._reports.empty()
+        return bool(self._reports)
 
     def run_once(self) -> float:
         """Rescue what was reported, then, as the leader, look after everybody else."""
@@ -98,30 +100,28 @@ class Lifeline(Service):
     def _rescue_reported(self) -> None:
         for lost in list(self._unfinished.values()):
             self._take_back(lost)
-        while True:
-            if self._current is None:
-                try:
-                    self._current = self._reports.get_nowait()
-                except Empty:
-                    return
-            # Forgotten only when it is done: a failure in between tries again.
-            self._take_back(self._current)
-            self._current = None
+        while self._reports:
+            # Removed only when it is done: a failure in between tries again.
+            self._take_back(self._reports[0])
+            self._reports.popleft()
 
     def _rescue_silent(self) -> None:
         told: set[UUID] = set()
-        for worker in self._silent():
+        for worker, beat in self._silent().items():
             if worker not in self._told:
                 telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
             told.add(worker)
-            self._take_back(Lost(worker, None, "The worker's machine fell silent."))
+            self._take_back(Lost(worker, None, "The worker's machine fell silent.", beat))
         self._told = told
 
     def _take_back(self, lost: Lost) -> None:
         """Bury a worker and rescue its jobs; what another transaction holds is left for the next look."""
         self._unfinished[lost.worker] = lost
         try:
-            self._engine.bury([lost.worker])
+            if self._engine.bury({lost.worker: lost.beat}):
+                # It woke up between our last look and now, and was told that all is well: it goes on with its jobs.
+                self._unfinished.pop(lost.worker, None)
+                return
             self._engine.disconnect([lost.worker])
             rescued = self._rescue(lost.worker, lost.ran, lost.reason)
         except EngineBusy:

@@ -107,6 +107,8 @@ class Executor:
                 except BaseException as error:
                     # Not the task's: its database router, for example. The slot must not go with it, nor the outcome.
                     self._conclude_broken(execution, error)
+                    settle = partial(django_connections.settle, is_clean=False)
+                    hooks.call(settle, None, "The connections of a broken job's thread could not be given back.")
                     seconds = 0.0
                 execution = lane.next_for_thread(execution.place, seconds, self._release_connections)
         finally:
@@ -119,6 +121,7 @@ class Executor:
     def _execute(self, execution: Execution) -> float:
         run = self._begin(execution)
         if run is None:
+            django_connections.settle(is_clean=True)  # receivers of signals may have used them
             return 0.0
         job, task = execution.job, execution.task
         if task.transactional:
@@ -322,7 +325,8 @@ class Executor:
                 return None
             if self._claims.seconds_since_beat() > DOUBTFUL_SECONDS:
                 # It was claimed before this process was stopped, or the store went away, and may be somebody else's by now.
-                self._acker.put(Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False), execution.place)
+                ack = Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False)
+                self._acker.put(for_job(ack, job), execution.place)
                 return None
             self._claims.begin(execution.place, run.deadline)
             self.running[execution.place] = run

@@ -39,6 +39,8 @@ DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
 WATCH_SECONDS = 1.0
+DRAIN_LOOK_SECONDS = 0.1
+"""Between two looks of a draining worker that holds nothing, while the store still has something to fetch."""
 
 
 class Producer(Service):
@@ -74,6 +76,9 @@ class Producer(Service):
         self._remaining = max_jobs
         self._drain = drain
         self._on_finished = on_finished
+        self._has_finished = False
+        self.has_given_back = False
+        """Whether jobs went back to the store when the producer stopped: a drain is not over."""
         self._rotation = 0
         self._doubts: list[float] = []
         """The pauses before each further look for claims of ours that we do not know of."""
@@ -91,6 +96,10 @@ class Producer(Service):
 
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
+        if self._has_finished:
+            # What was fetched from now on would go back to the store when the worker has already reported the end.
+            self._listener.wait(self._poll_interval)
+            return 0
         self._hand_back_stranded()
         self._settle_doubts()
         self._canceller.heed()
@@ -100,8 +109,8 @@ class Producer(Service):
             return 0
         hungry = self._fetch_round()
         if self._is_finished(hungry):
+            self._has_finished = True
             self._on_finished(is_drained=self._remaining != 0)
-            self._listener.wait(self._poll_interval)
         elif self._drain or self._may_sleep(hungry):
             self._wait()
         return 0
@@ -109,7 +118,9 @@ class Producer(Service):
     def on_stop(self) -> None:
         """Give back what was claimed and has not begun."""
         for lane in self._lanes:
-            self._hand_back(lane.take_back())
+            waiting = lane.take_back()
+            self.has_given_back |= bool(waiting)
+            self._hand_back(waiting)
         with suppress(EngineUnavailable):
             self._settle_doubts(at_once=True)
         self._listener.close()
@@ -140,6 +151,7 @@ class Producer(Service):
             if rescued.count:
                 telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
                 self._from_start.update(rescued.queues)
+                self.has_given_back |= at_once
             self._doubt_after = time.monotonic() + self._doubts.pop(0)
             if at_once:
                 self._doubts.clear()
@@ -275,7 +287,10 @@ class Producer(Service):
         pause = max(0.0, pause)
         if any(lane.has_waiting for lane in self._lanes):
             pause = min(pause, PATIENCE_SECONDS)
-        if not self._drain:
+        if self._drain:
+            if not self._claims.held:
+                pause = min(pause, DRAIN_LOOK_SECONDS)
+        else:
             for watch in self._watches.values():
                 if watch.full_since is not None:
                     pause = min(pause, FULL_SECONDS) if watch.is_marked else pause
@@ -288,11 +303,17 @@ class Producer(Service):
             return False
         if self._remaining == 0:
             return True
-        # With nothing held every lane had room, so every queue was asked, and gave less than it was asked for.
-        if not self._drain or self._engine.stage().count:
+        return self._drain and self._is_drained()
+
+    def _is_drained(self) -> bool:
+        """Say, while nothing is held, whether the store has nothing more to fetch."""
+        if self._engine.stage().count:
             return False
         self._fetch_round()
-        return not self._claims.held
+        # Fetching nothing does not prove that nothing is left: an outcome is stored before its job's slot is free, so a lane may
+        # have had no room and not have been asked for; a stopping worker asks for nothing; a dead one is given nothing; and
+        # rows that another transaction has locked are passed over. So ask the store, last of all.
+        return not self._claims.held and not self._engine.ready(self._watches)
 
     def _hand_back_stranded(self) -> None:
         for lane in self._lanes:

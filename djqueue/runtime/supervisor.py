@@ -288,6 +288,7 @@ class Supervisor:
         for one in list(self._retiring):
             if (code := one.process.poll()) is not None:
                 self._retiring.remove(one)
+                self._plan_last_look(one)
                 self._bury(one, code)
 
     def _plan_successor(self, one: Child, code: int, place: int) -> None:
@@ -304,6 +305,11 @@ class Supervisor:
         # The first replacement comes at once; a worker that dies again and again must not keep a core busy.
         pause = 0.0 if self._failures[place] == 1 else min(_LONGEST_RESPAWN_SECONDS, 2.0 ** (self._failures[place] - 2))
         self._spawn_after[place] = time.monotonic() + pause * random.uniform(0.5, 1)  # noqa: S311  jitter
+
+    def _plan_last_look(self, one: Child) -> None:
+        """Start one more worker of a drain: what a retired worker gave back may have come after its successor's last look."""
+        if self._spec.drain and one.claims.end != END_DONE and math.inf in self._spawn_after:
+            self._spawn_after[self._spawn_after.index(math.inf)] = 0.0
 
     def _bury(self, one: Child, code: int) -> None:
         self._leftovers.terminate(one.id)

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import os
+import time
 import warnings
+from functools import partial
+from typing import Any
 
 from django.apps import AppConfig
+
+from djqueue.compat import task_finished
 
 
 class FaultsConfig(AppConfig):
@@ -15,3 +21,13 @@ class FaultsConfig(AppConfig):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             Group.objects.exists()
+        if seconds := float(os.environ.get("DJQUEUE_TEST_RECEIVER", "0")):
+            # The slot of a job is free when its receivers have returned; its outcome is stored long before.
+            task_finished.connect(partial(_receive, seconds), weak=False)
+
+
+def _receive(seconds: float, **_: Any) -> None:
+    time.sleep(seconds)
+    if path := os.environ.get("DJQUEUE_TEST_RECEIVED"):
+        with open(path, "a") as file:
+            file.write("received\n")

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from djqueue.records import ClaimedJob
+from djqueue.records import ClaimedJob, TakenJob
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
 from djqueue.runtime.lanes import Execution, Lane
@@ -29,10 +29,13 @@ class Acks:
     def __init__(self) -> None:
         self.put_back: list[tuple[int, JobState, bool]] = []
         self.results: list[str | None] = []
+        self.taken: list[bool] = []
+        """Whether the outcome carries its job, which the store does not have any more."""
 
     def put(self, ack: Any, place: int) -> None:
         self.put_back.append((ack.id, ack.state, ack.is_spent))
         self.results.append(ack.result)
+        self.taken.append(ack.taken is not None)
 
 
 class Bench:
@@ -82,7 +85,7 @@ class Bench:
         self.executor.close()
 
 
-def _begin(seconds_since_beat: float) -> tuple[Any, Acks]:
+def _begin(seconds_since_beat: float, kind: type[ClaimedJob] = ClaimedJob) -> tuple[Any, Acks]:
     claims, acks = ClaimBlock.create(), Acks()
     claims.record_beat(time.monotonic() - seconds_since_beat)
     executor = Executor(
@@ -95,7 +98,7 @@ def _begin(seconds_since_beat: float) -> tuple[Any, Acks]:
         on_stuck=lambda run: None,  # type: ignore[arg-type]
     )
     now = datetime.now(UTC)
-    job = ClaimedJob(7, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now)
+    job = kind(7, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now)
     run = executor._begin(Execution(job, tasks.noop, False, claims.hold(7, 1), time.monotonic()))
     claims.close()
     return run, acks
@@ -113,6 +116,43 @@ def test_b12_a_worker_that_was_stopped_for_long_begins_nothing_that_it_had_claim
 
     assert run is None
     assert acks.put_back == [(7, JobState.AVAILABLE, False)]
+
+
+def test_what_such_a_worker_had_taken_out_of_the_store_goes_back_with_its_job() -> None:
+    run, acks = _begin(DOUBTFUL_SECONDS + 1, TakenJob)
+
+    assert run is None
+    assert (acks.put_back, acks.taken) == ([(7, JobState.AVAILABLE, False)], [True])
+
+
+def test_the_connections_of_a_thread_are_given_back_when_the_end_of_its_job_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a log handler of the project")
+
+    bench, settled = Bench(1), []
+    monkeypatch.setattr("djqueue.runtime.django_connections.settle", lambda *, is_clean: settled.append(is_clean))
+    monkeypatch.setattr(Observers, "want_finish", lambda self, failure: True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.executor._observers, "finished", fail)
+        bench.run((tasks.noop, []), (tasks.fail, []))
+
+    assert [state for _, state, _ in bench.acks.put_back] == [JobState.COMPLETED, JobState.AVAILABLE]
+    assert settled == [False, False]
+
+
+def test_the_connections_of_a_thread_are_given_back_after_a_job_that_has_expired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, settled = Bench(1), []
+    monkeypatch.setattr("djqueue.runtime.django_connections.settle", lambda *, is_clean: settled.append(is_clean))
+    monkeypatch.setattr(bench.executor, "_begin", lambda execution: None)
+
+    bench.run((tasks.noop, []))
+
+    assert settled == [True]
 
 
 @pytest.mark.parametrize("task", [tasks.noop, tasks.find])
