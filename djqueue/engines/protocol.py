@@ -267,8 +267,13 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def deregister(self, workers: Collection[UUID]) -> None:
         """Forget workers that left nothing behind."""
 
-    def bury(self, workers: Collection[UUID]) -> None:
-        """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+    def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
+        """Mark workers as dead for ever: their beats are refused and they may not fetch.
+
+        ``workers``: the beat with which each was last seen (``Heartbeat.beat``), or None to bury it whatever its beat is. A worker that
+        has beaten since is spared, in the same step, so that no beat is answered as good and its worker buried all the same.
+        Return the workers that were spared.
+        """
 
     def disconnect(self, workers: Collection[UUID]) -> int:
         """End what dead workers still have under way in the store, where that can be told; return how many connections.

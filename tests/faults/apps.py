@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from functools import partial
+from typing import Any
 
 from django.apps import AppConfig
 
@@ -21,4 +23,11 @@ class FaultsConfig(AppConfig):
             Group.objects.exists()
         if seconds := float(os.environ.get("DJQUEUE_TEST_RECEIVER", "0")):
             # The slot of a job is free when its receivers have returned; its outcome is stored long before.
-            task_finished.connect(lambda **_: time.sleep(seconds), weak=False)
+            task_finished.connect(partial(_receive, seconds), weak=False)
+
+
+def _receive(seconds: float, **_: Any) -> None:
+    time.sleep(seconds)
+    if path := os.environ.get("DJQUEUE_TEST_RECEIVED"):
+        with open(path, "a") as file:
+            file.write("received\n")

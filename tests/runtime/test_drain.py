@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -118,7 +119,7 @@ def test_a_drain_goes_on_while_the_slot_of_a_stored_outcome_is_not_free_yet(benc
 
 def test_a_drain_goes_on_for_a_dead_worker_to_which_the_store_gives_nothing(bench: Bench) -> None:
     tasks.noop.enqueue()
-    bench.engine.bury([bench.worker])
+    bench.engine.bury({bench.worker: None})
 
     bench.producer.run_once()
 
@@ -202,11 +203,19 @@ def test_a_drain_looks_once_more_after_a_retired_worker(is_drained: bool, monkey
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_drain_outlasts_a_receiver_that_takes_longer_than_its_jobs(processes: str) -> None:
+def test_a_drain_outlasts_receivers_that_take_longer_than_its_jobs(processes: str, tmp_path: Path) -> None:
     tasks.noop.enqueue_many([((), {})] * 4)
+    tasks.find.using(priority=10).enqueue()
 
-    env = {"DJANGO_SETTINGS_MODULE": "tests.faults.settings", "DJQUEUE_TEST_RECEIVER": "0.3"}
+    received = tmp_path / "received"
+    env = {
+        "DJANGO_SETTINGS_MODULE": "tests.faults.settings",
+        "DJQUEUE_TEST_RECEIVER": "0.3",
+        "DJQUEUE_TEST_RECEIVED": str(received),
+    }
     with worker("--drain", "--concurrency", "1", "--processes", processes, env=env) as running:
         assert running.wait() == 0, running.log
 
-    assert states() == {"completed": 4}, running.log
+    assert states() == {"completed": 5}, running.log
+    # No receiver is cut off because the outcome of its job is stored already.
+    assert received.read_text().splitlines() == ["received"] * 5, running.log
