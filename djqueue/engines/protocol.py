@@ -176,8 +176,8 @@ class Engine(Protocol):
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that the store knows."""
 
-    def transaction(self) -> AbstractContextManager[object]:
-        """Open a transaction in which application writes and ``ack_here`` commit together."""
+    def transaction(self) -> AbstractContextManager[str]:
+        """Open a transaction in which application writes and ``ack_here`` commit together; yield its database's alias."""
 
     def ack_here(self, ack: Ack) -> bool:
         """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""

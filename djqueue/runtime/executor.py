@@ -166,7 +166,7 @@ class Executor:
         job = run.execution.job
         is_acknowledged = False
         try:
-            with self._engine.transaction():
+            with self._engine.transaction() as alias:
                 args, kwargs = self._arguments(run)
                 if self._observers.want_start:
                     self._observers.started(run)
@@ -177,7 +177,7 @@ class Executor:
                     raise
                 process.end_copy(None)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
-                django_connections.require_no_open_transaction(in_transaction=True)
+                django_connections.require_no_open_transaction(besides=alias)
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
                 if not self._engine.ack_here(for_job(ack, job)):
                     raise _StaleClaim
