@@ -20,6 +20,10 @@ from djqueue.runtime import django_connections
 from djqueue.service import Service
 
 
+async def _do_nothing(timeout: float | None = None) -> None:
+    pass
+
+
 class EventLoop(Service):
     """Started by the first call: a worker without async jobs does without its thread."""
 
@@ -38,6 +42,8 @@ class EventLoop(Service):
                 if (loop := self._loop) is None:
                     loop = self._loop = asyncio.new_event_loop()
                     loop.set_default_executor(django_connections.LentThreads(thread_name_prefix="djqueue-lent"))
+                    # A script does this to its own loop at its end; here asyncio.to_thread would fail in all later jobs.
+                    loop.shutdown_default_executor = _do_nothing  # type: ignore[method-assign]
                     self.start()
         loop.call_soon_threadsafe(callback, *args)
 

@@ -50,6 +50,7 @@ WAYS: dict[str, tuple[Callable[[], Any], bool]] = {
     "left over": (lambda: _leave_over(_exit), False),
     "left over interrupt": (lambda: _leave_over(_interrupt), False),
     "callback": (lambda: _call_back(sys.exit), False),
+    "end threads": (lambda: asyncio.get_running_loop().shutdown_default_executor(), False),
     "stop": (lambda: _call_back(asyncio.get_running_loop().stop), False),
 }
 """How a loop is attacked, and whether the task that does it hears of the exception."""

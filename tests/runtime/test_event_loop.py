@@ -6,7 +6,7 @@ import pytest
 
 from djqueue.states import JobState
 from tests.backlog import ended, jobs, states, stored
-from tests.ledger import hostile, tasks
+from tests.ledger import hostile, sessions, tasks
 from tests.ledger.models import Entry
 from tests.processes import drain, eventually, worker
 
@@ -20,7 +20,8 @@ def test_t64_nothing_that_an_async_task_starts_ends_the_loop_or_costs_a_neighbou
         attacks = {way: hostile.attack_loop.enqueue(way) for way in hostile.WAYS}
         eventually(lambda: ended() >= len(attacks), explain=lambda: running.log)
         later = [tasks.find.enqueue() for _ in range(20)]
-        eventually(lambda: ended() == len(attacks) + 23, explain=lambda: running.log)
+        later.append(sessions.lent_run_and_write.enqueue("SELECT 1", "by a lent thread"))
+        eventually(lambda: ended() == len(attacks) + 24, explain=lambda: running.log)
         assert len(running.child_pids()) == 1
 
     assert {job.attempt for job in jobs()} == {1}, running.log
