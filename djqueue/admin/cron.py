@@ -11,10 +11,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
-from zoneinfo import ZoneInfo, available_timezones
+from typing import Any
+from zoneinfo import ZoneInfo
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
@@ -27,11 +26,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue import crontab, registry
+from djqueue import crontab
 from djqueue.admin.audit import audited, entry
 from djqueue.admin.base import StoreAdmin
+from djqueue.admin.cron_form import CronEntryForm
 from djqueue.admin.reasons import ReasonForm
-from djqueue.admin.stores import Store, may_view, page_url, store_of
+from djqueue.admin.stores import may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, ago, badge, duration, exact
 from djqueue.cron.entry import CronDefinition, CronTick
 from djqueue.cron.schedule import InvalidSchedule, Schedule
@@ -45,58 +45,12 @@ STATES = {
     "finished": ("completed", _("finished")),
     "disabled": ("cancelled", _("no longer in the code")),
 }
-
-if TYPE_CHECKING:
-    _Form = forms.ModelForm[CronEntry]
-else:
-    _Form = forms.ModelForm
-
-
-class CronEntryForm(_Form):
-    args = forms.JSONField(label=_("arguments"), required=False, initial=list, help_text=_('A list: [1, "two"].'))
-    kwargs = forms.JSONField(
-        label=_("keyword arguments"), required=False, initial=dict, help_text=_('An object: {"days": 7}.')
-    )
-    task = forms.ChoiceField(label=_("task"), choices=())
-    timezone = forms.ChoiceField(label=_("time zone"), choices=())
-
-    class Meta:
-        model = CronEntry
-        fields = ["name", *crontab.FIELDS]
-
-    store: ClassVar[Store]
-    """Whose crontab it is. Each request has a class of its own."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "task" in self.fields:
-            self._choose("task", _task_names(self.store), self.instance.task)
-            self._choose("timezone", sorted({"UTC", *available_timezones()}), self.instance.timezone)
-
-    def _choose(self, field: str, names: list[str], stored: str) -> None:
-        # What is stored stays a choice, or the form could not be saved at all. Whether it can run is asked below.
-        choices = sorted({*names, stored} - {""})
-        self.fields[field].choices = [(name, name) for name in choices]  # type: ignore[attr-defined]
-
-    def clean(self) -> dict[str, Any]:
-        values: dict[str, Any] = super().clean() or self.cleaned_data
-        for name, empty in (("args", []), ("kwargs", {})):
-            if name in values and values[name] is None:
-                values[name] = empty
-        if not self.errors and "task" in self.fields:
-            definition = CronDefinition(**{name: values[name] for name in crontab.FIELDS})
-            try:
-                crontab.check(values.get("name") or self.instance.name, definition, backend=self.store.alias)
-            except InvalidCron as error:
-                self.add_error(None, str(error))
-        return values
-
-    def validate_unique(self) -> None:
-        # Not by the model's manager: a router may send that to a replica, and without one it knows no alias but its default.
-        name = self.cleaned_data.get("name")
-        is_new: bool = self.instance._state.adding and self.instance.pk is None
-        if is_new and name and self.store.engine.cron.entries([name]):
-            self.add_error("name", self.instance.unique_error_message(CronEntry, ("name",)))
+DEEDS = {
+    "pause": _("Paused"),
+    "resume": _("Resumed"),
+    "run-now": _("Enqueued now"),
+    "reset": _("Set back to the code"),
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +73,7 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
     search_fields = ["name", "task"]
     ordering = ["name"]
     list_per_page = 200
+    show_full_result_count = True  # they are few
     sortable_by = ()
     actions = ["pause_selected", "resume_selected", "run_selected", "delete_selected"]
     fieldsets = [
@@ -167,7 +122,8 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
         if drift := _drift(entry):
             note = gettext("differs from the code: %(fields)s") % {"fields": ", ".join(drift)}
         elif entry.paused_at is not None:
-            note = f"{entry.paused_by} {entry.pause_reason}".strip()
+            who = gettext("by %(who)s") % {"who": entry.paused_by} if entry.paused_by else ""
+            note = ": ".join(part for part in (who, entry.pause_reason) if part)
         elif problem := _problem(entry):
             kind, note = "dead", problem
         return format_html('{} <span class="djq-gap">{}</span>', badge(kind, label), note)
@@ -223,7 +179,9 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
-        return [str(obj) for obj in objs], {}, set(), []
+        count = len(objs)
+        name = self.opts.verbose_name if count == 1 else self.opts.verbose_name_plural
+        return [str(obj) for obj in objs], {name: count}, set(), []
 
     def changeform_view(
         self,
@@ -349,12 +307,14 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
         }
         for row in rows:
             store, key = store_of(request), str(row.pk)
-            announcement = entry(request, CronEntry, f"{verb} requested {reason}".strip(), key=key, name=str(row))
+            requested = f"{verb.capitalize()} requested. {reason}".strip()
+            announcement = entry(request, CronEntry, requested, key=key, name=str(row))
             try:
                 with audited(store, announcement) as entries:
                     answer = acts[verb](row.name, by=_who(request), backend=store.alias)
                     if verb != "run-now" or answer.job_id is not None:
-                        entries.append(entry(request, CronEntry, f"{verb} {reason}".strip(), key=key, name=str(row)))
+                        note = f"{DEEDS[verb]}. {reason}".strip()
+                        entries.append(entry(request, CronEntry, note, key=key, name=str(row)))
             except (EngineUnavailable, EngineRefused):
                 raise
             except DjqueueError as error:
@@ -366,8 +326,8 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
                 continue
             done += 1
         if done:
-            words = ngettext("%(verb)s: %(count)d entry.", "%(verb)s: %(count)d entries.", done)
-            self.message_user(request, words % {"verb": verb, "count": done}, messages.SUCCESS)
+            words = ngettext("%(deed)s: %(count)d entry.", "%(deed)s: %(count)d entries.", done)
+            self.message_user(request, words % {"deed": DEEDS[verb], "count": done}, messages.SUCCESS)
 
 
 def _state(entry: CronEntry) -> str:
@@ -394,11 +354,6 @@ def _problem(entry: CronEntry) -> str:
     except InvalidSchedule as error:
         return str(error)
     return ""
-
-
-def _task_names(store: Store) -> list[str]:
-    registry.autodiscover_once()
-    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, store.alias))
 
 
 def _who(request: HttpRequest) -> str:

@@ -20,7 +20,7 @@ from djqueue.admin import gone, steering
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
 from djqueue.admin.stores import may_view, page_url, store_named, store_of
-from djqueue.admin.timeline import CANCELLED, timeline
+from djqueue.admin.timeline import CANCELLED, ended_by, timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
 from djqueue.compression import readable
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
@@ -89,7 +89,7 @@ class Failure:
     at: str
     traceback: str
     is_meant: bool = False
-    """Cancelled, not failed."""
+    """Cancelled or discarded on purpose, not failed."""
 
 
 def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: AbstractJob) -> dict[str, Any]:
@@ -146,8 +146,9 @@ def _failure(error: object) -> Failure:
     with suppress(ValueError):
         worker = gettext("on worker %(worker)s") % {"worker": short(UUID(str(error.get("worker"))))}
     title = gettext("Attempt %(number)s") % {"number": error.get("attempt", "?")}
-    if is_meant := error.get("exception") == CANCELLED:
-        title = _cancelled_by(error.get("by"))
+    name = ended_by(error)
+    if is_meant := name is not None:
+        title = _cancelled_by(name) if error.get("exception") == CANCELLED else _discarded_by(name)
     return Failure(
         title=title if is_meant else f"{title}: {error.get('exception', '?')}",
         is_meant=is_meant,
@@ -159,6 +160,10 @@ def _failure(error: object) -> Failure:
 
 def _cancelled_by(name: object) -> str:
     return gettext("Cancelled by %(name)s") % {"name": name} if name else gettext("Cancelled")
+
+
+def _discarded_by(name: object) -> str:
+    return gettext("Discarded by %(name)s") % {"name": name} if name else gettext("Discarded")
 
 
 def _cancel_request(request: object) -> str:

@@ -15,6 +15,7 @@ from djqueue import conf
 from djqueue.admin.audit import audited, entry
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, store_of
+from djqueue.admin.words import exact
 from djqueue.models import Queue
 from djqueue.records import QueueCounts
 
@@ -38,6 +39,7 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     if "confirmed" in request.POST and not form.is_refused:
         return _do(model_admin, request, act, name, form.sentence)
     store, site = store_of(request), model_admin.admin_site
+    rules = store.queue(name)
     title = TITLES[act] % {"queue": name}
     request.current_app = site.name
     context = {
@@ -50,7 +52,8 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
         "act": act,
         "queue": name,
         "button": BUTTONS[act],
-        "rules": store.queue(name),
+        "rules": rules,
+        "paused": "" if rules is None or rules.paused_at is None else _paused(rules),
         "sentences": _sentences(store, act, name),
         "back": store.list_url(site, Queue),
         "reason": form["reason"],
@@ -69,11 +72,16 @@ def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str, reas
             said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
         else:
             is_done = store.engine.resume(name)
-            said = gettext("Queue %(queue)s goes on.") if is_done else gettext("Queue %(queue)s was not paused.")
+            said = gettext("Queue %(queue)s is resumed.") if is_done else gettext("Queue %(queue)s was not paused.")
         if is_done:
             entries.append(entry(request, Queue, note, key=key))
     model_admin.message_user(request, said % words, messages.SUCCESS if is_done else messages.WARNING)
     return HttpResponseRedirect(store.list_url(model_admin.admin_site, Queue))
+
+
+def _paused(rules: Queue) -> str:
+    who = gettext("Paused by %(who)s") % {"who": rules.paused_by} if rules.paused_by else gettext("Paused")
+    return f"{who}, {exact(rules.paused_at)}" + (f": {rules.pause_reason}" if rules.pause_reason else ".")
 
 
 def _sentences(store: Store, act: str, name: str) -> list[str]:
@@ -86,15 +94,19 @@ def _sentences(store: Store, act: str, name: str) -> list[str]:
         return [ngettext("%(count)s job can start at once.", "%(count)s jobs can start at once.", waiting) % words]
     sentences = [
         ngettext(
-            "%(count)s job waits now and does not start until you resume the queue; new ones join it.",
-            "%(count)s jobs wait now and do not start until you resume the queue; new ones join them.",
+            "%(count)s job is waiting. Neither it nor new jobs will start until the queue is resumed.",
+            "%(count)s jobs are waiting. Neither they nor new jobs will start until the queue is resumed.",
             waiting,
         )
         % words
     ]
     if running:
         sentences.append(
-            ngettext("%(count)s job executes and goes on.", "%(count)s jobs execute and go on.", running)
+            ngettext(
+                "%(count)s job is executing and will continue.",
+                "%(count)s jobs are executing and will continue.",
+                running,
+            )
             % {"count": f"{running:,}"}
         )
     return sentences

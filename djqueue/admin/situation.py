@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.utils.translation import gettext, ngettext
 
 from djqueue.admin.stores import bare
-from djqueue.admin.timeline import summary
+from djqueue.admin.timeline import CANCELLED, DISCARDED, summary
 from djqueue.admin.words import attempts, duration, exact, short, somebody
 from djqueue.models import NEVER, AbstractJob, Queue, Worker
 from djqueue.states import JobState
@@ -63,7 +63,9 @@ class Situation:
             case JobState.CANCELLED:
                 return gettext("Cancelled; it will not run again.") + self._last_error()
             case JobState.DISCARDED:
-                said = gettext("Discarded after attempt %(attempts)s; it will not run again.")
+                said = gettext("Discarded before its first attempt; it will not run again.")
+                if job.attempt:
+                    said = gettext("Discarded after attempt %(attempts)s; it will not run again.")
                 return said % {"attempts": attempts(job.attempt, job.max_attempts)} + self._last_error()
         return ""
 
@@ -169,5 +171,7 @@ class Situation:
     def _last_error(self) -> str:
         errors = self.job.errors
         if isinstance(errors, list) and errors and isinstance(errors[-1], dict) and (said := summary(errors[-1])):
+            if errors[-1].get("exception") in (CANCELLED, DISCARDED):
+                return " " + gettext("Reason: %(reason)s") % {"reason": said.partition(": ")[2] or said}
             return " " + gettext("Last error: %(error)s") % {"error": said}
         return ""

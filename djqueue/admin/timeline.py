@@ -13,6 +13,7 @@ from djqueue.states import JobState
 
 CANCELLED = "djqueue.exceptions.Cancel"
 """What stands as the exception in the errors of a job that was cancelled."""
+DISCARDED = "djqueue.exceptions.Discard"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def timeline(job: AbstractJob, now: datetime) -> list[Event]:
     A row keeps its first start, each failed attempt and the newest of everything else, not every step.
     """
     events = [Event(job.inserted_at, "scheduled", gettext("Enqueued"))]
-    if job.scheduled_at is not None and job.scheduled_at != job.inserted_at:
+    is_still_to_come = job.scheduled_at is not None and job.scheduled_at > now and job.finished_at is None
+    if job.scheduled_at not in (None, job.inserted_at) and (is_still_to_come or job.scheduled_at <= now):
         title = gettext("Due") if job.scheduled_at <= now else gettext("Will be due")
         events.append(Event(job.scheduled_at, "scheduled", title, is_future=job.scheduled_at > now))
     if job.ready_at is not None:
@@ -48,11 +50,12 @@ def timeline(job: AbstractJob, now: datetime) -> list[Event]:
             # Given back: claimed once, and the attempt not spent.
             title = gettext("Claimed by a worker")
         events.append(Event(job.attempted_at, "executing", title))
-    if job.started_at is not None and job.started_at != job.attempted_at:
+    # The first attempt starts a few milliseconds after its claim, which is shown as its start already.
+    if job.started_at is not None and (job.started_at < job.attempted_at or job.attempt != 1):
         events.append(Event(job.started_at, "executing", gettext("First started")))
     for error in job.errors if isinstance(job.errors, list) else []:
         if isinstance(error, dict) and (at := parse_time(error.get("at"))):
-            if error.get("exception") == CANCELLED:
+            if ended_by(error) is not None:
                 continue  # stands there as the end of the job
             title = gettext("Attempt %(number)s failed") % {"number": error.get("attempt", "?")}
             events.append(Event(at, "retryable", title, note=summary(error)))
@@ -74,6 +77,15 @@ def timeline(job: AbstractJob, now: datetime) -> list[Event]:
         else replace(event, gap=gettext("+ %(duration)s") % {"duration": duration(event.at - before.at)})
         for before, event in zip([None, *events], events, strict=False)
     ]
+
+
+def ended_by(error: dict[str, object]) -> str | None:
+    """Return who ended the job on purpose, or "" if that is unknown; None if an attempt failed."""
+    name = str(error.get("by") or "")
+    if error.get("exception") == CANCELLED:
+        return name
+    # A task that discards itself has run, and its errors name no one.
+    return name if error.get("exception") == DISCARDED and "by" in error else None
 
 
 def summary(error: dict[str, object]) -> str:

@@ -176,8 +176,8 @@ class Engine(Protocol):
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that the store knows."""
 
-    def transaction(self) -> AbstractContextManager[object]:
-        """Open a transaction in which application writes and ``ack_here`` commit together."""
+    def transaction(self) -> AbstractContextManager[str]:
+        """Open a transaction in which application writes and ``ack_here`` commit together; yield its database's alias."""
 
     def ack_here(self, ack: Ack) -> bool:
         """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds."""
@@ -267,8 +267,13 @@ class WorkerEngine(AbstractContextManager["WorkerEngine"], Protocol):
     def deregister(self, workers: Collection[UUID]) -> None:
         """Forget workers that left nothing behind."""
 
-    def bury(self, workers: Collection[UUID]) -> None:
-        """Mark workers as dead for ever: their beats are refused and they may not fetch."""
+    def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
+        """Mark workers as dead for ever: their beats are refused and they may not fetch.
+
+        ``workers``: the beat with which each was last seen (``Heartbeat.beat``), or None to bury it whatever its beat is. A worker that
+        has beaten since is spared, in the same step, so that no beat is answered as good and its worker buried all the same.
+        Return the workers that were spared.
+        """
 
     def disconnect(self, workers: Collection[UUID]) -> int:
         """End what dead workers still have under way in the store, where that can be told; return how many connections.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from uuid import UUID, uuid4
 
@@ -31,7 +31,7 @@ class Crew:
         engine: Engine,
         options: Options,
         *,
-        silent: Callable[[], list[UUID]],
+        silent: Callable[[], Mapping[UUID, int]],
         dead: Callable[[], list[UUID]],
         has_cron: bool,
         outboxes: Sequence[Outbox],

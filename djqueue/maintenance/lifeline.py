@@ -42,6 +42,8 @@ class Lost(NamedTuple):
     ran: Mapping[int, int] | None
     """Job id → claim of what had begun. None: not known but from the store, see ``note_begun``."""
     reason: str
+    beat: int | None = None
+    """The beat at which it stood still. It lives if it has beaten since. None: it is dead whatever its beat says."""
 
 
 class Lifeline(Service):
@@ -52,10 +54,10 @@ class Lifeline(Service):
         engine: WorkerEngine,
         leader: Leader,
         *,
-        silent: Callable[[], list[UUID]],
+        silent: Callable[[], Mapping[UUID, int]],
         dead: Callable[[], list[UUID]],
     ) -> None:
-        """``silent`` and ``dead`` tell which workers have stopped beating and which are marked as dead already."""
+        """``silent`` tells which workers have stopped beating, and at which beat; ``dead``, which are marked as dead already."""
         super().__init__()
         self._engine = engine
         self._leader = leader
@@ -105,18 +107,21 @@ class Lifeline(Service):
 
     def _rescue_silent(self) -> None:
         told: set[UUID] = set()
-        for worker in self._silent():
+        for worker, beat in self._silent().items():
             if worker not in self._told:
                 telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
             told.add(worker)
-            self._take_back(Lost(worker, None, "The worker's machine fell silent."))
+            self._take_back(Lost(worker, None, "The worker's machine fell silent.", beat))
         self._told = told
 
     def _take_back(self, lost: Lost) -> None:
         """Bury a worker and rescue its jobs; what another transaction holds is left for the next look."""
         self._unfinished[lost.worker] = lost
         try:
-            self._engine.bury([lost.worker])
+            if self._engine.bury({lost.worker: lost.beat}):
+                # It woke up between our last look and now, and was told that all is well: it goes on with its jobs.
+                self._unfinished.pop(lost.worker, None)
+                return
             self._engine.disconnect([lost.worker])
             rescued = self._rescue(lost.worker, lost.ran, lost.reason)
         except EngineBusy:

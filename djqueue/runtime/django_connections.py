@@ -10,6 +10,8 @@ A job gets its connections as a request does: in the state in which Django opens
   locks, LISTEN, prepared statements), and hands the session out again when Django asks for a new connection. Django then
   does what it does with a new one: time zone, role, ``connection_created``. A thread with nothing to do closes it.
 - After a failed job, or one whose statements were cancelled, the connection is closed: its state is unknown.
+- What a sync job runs by an event loop of its own (``asyncio.run``) calls Django in a helper thread (``HelperThreads``),
+  whose connections end with the job.
 - djqueue changes no setting of these sessions. A statement that runs at the deadline of its task is ended by a cancel
   request (``Statements``), which works behind a pooler too, and which no rollback undoes.
 
@@ -22,7 +24,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
@@ -54,6 +56,8 @@ class _Thread(threading.local):
     """Whether this is one of ``LentThreads``: the job may end while what it began here goes on."""
     was_cancelled = False
     """Whether statements of the job that has just ended here were cancelled."""
+    helper: ThreadPoolExecutor | None = None
+    """The thread in which event loops that run in this one call Django."""
 
     def __init__(self) -> None:
         self.keepers: list[_Keeper] = []
@@ -62,21 +66,33 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def require_no_open_transaction(*, in_transaction: bool = False) -> None:
+def require_no_open_transaction(*, besides: str | None = None) -> None:
     """Raise ``TransactionManagementError`` if the task has left a transaction open in this thread.
 
-    ``in_transaction``: the task ran inside ``atomic()``, whose transactions do not count.
+    ``besides``: the alias of the database on which the task ran inside ``atomic()``; that block does not count.
     """
     if not _thread.has_connected:
         return  # to ask Django for the connections of this thread takes a tenth of a short job's time
+    if _thread.helper is not None:
+        _thread.helper.submit(require_no_open_transaction).result()
     for connection in connections.all(initialized_only=True):
-        if connection.connection is None or (in_transaction and connection.in_atomic_block):
+        if connection.in_atomic_block:  # even if its session is closed by now: what it wrote is lost
+            if connection.alias == besides:
+                if len(connection.atomic_blocks) == 1:
+                    continue
+                # Or the end of the outer block would end an inner one, and neither commit nor roll back.
+                del connection.atomic_blocks[1:]
+                connection.savepoint_ids.clear()
+        elif (
+            connection.connection is None
+            or not _is_open(connection)
+            or not (connection.settings_dict["AUTOCOMMIT"] or _has_written(connection))
+        ):
             continue
-        if _is_open(connection) and (connection.settings_dict["AUTOCOMMIT"] or _has_written(connection)):
-            raise TransactionManagementError(
-                f"The task left a transaction open on the database {connection.alias!r}. It was rolled back. Use"
-                " transaction.atomic(), or commit before the task returns."
-            )
+        raise TransactionManagementError(
+            f"The task left a transaction open on the database {connection.alias!r}. It was rolled back. Use"
+            " transaction.atomic(), or commit before the task returns."
+        )
 
 
 def settle(*, is_clean: bool, may_keep: bool = True) -> None:
@@ -88,10 +104,12 @@ def settle(*, is_clean: bool, may_keep: bool = True) -> None:
         return
     is_clean = is_clean and not _thread.was_cancelled
     _thread.was_cancelled = False
+    if _thread.helper is not None:
+        _dismiss_helper()
     is_connected = False
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
-        if connection.connection is None:
+        if connection.connection is None and not connection.in_atomic_block:
             continue
         if not is_clean or connection.errors_occurred or not _is_idle(connection):
             _discard(connection)
@@ -115,6 +133,11 @@ def close_all() -> None:
     """Before a thread ends, or when nothing is known of its connections."""
     for keeper in _thread.keepers:
         keeper.close()
+    if _thread.helper is not None:
+        _dismiss_helper()
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            _discard(connection)  # Django would let nobody connect again
     connections.close_all()
 
 
@@ -153,8 +176,9 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
     connection.closed_in_transaction = False
     connection.needs_rollback = False
     connection.savepoint_ids = []
+    connection.atomic_blocks = []
     connection.run_on_commit = []
-    if connection.settings_dict["OPTIONS"].get("pool"):
+    if connection.connection is not None and connection.settings_dict["OPTIONS"].get("pool"):
         connection.connection.close()  # the pool replaces it, and would lend it to another otherwise
     connection.close()
 
@@ -185,6 +209,35 @@ class LentThreads(ThreadPoolExecutor):
                     _thread.was_cancelled |= statements.forget(connection)
             settle(is_clean=is_clean, may_keep=False)
         return value
+
+
+class HelperThreads(Executor):
+    """asgiref's ``single_thread_executor``, with a thread for each job in place of one for the whole process.
+
+    Django's async ORM and ``sync_to_async`` go there from an event loop that a sync task runs itself (``asyncio.run``). In one
+    thread for all, jobs would wait for each other and share a connection that is never closed: a transaction that one
+    leaves open would swallow the writes of all that follow, and once the server has hung up they would all fail.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        helper = _thread.helper
+        if helper is None:
+            helper = _thread.helper = ThreadPoolExecutor(1, thread_name_prefix="djqueue-helper")
+            _thread.has_connected = True  # there, perhaps
+        return helper.submit(fn, *args, **kwargs)
+
+
+def forget_helper() -> None:
+    """In a fork: the helper of its thread was not copied, and a call would wait for it for ever."""
+    _thread.helper = None
+
+
+def _dismiss_helper() -> None:
+    helper, _thread.helper = _thread.helper, None
+    assert helper is not None
+    with suppress(RuntimeError):  # the process ends
+        helper.submit(close_all)
+    helper.shutdown(wait=False)
 
 
 # Sessions that are handed out again

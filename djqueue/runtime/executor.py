@@ -166,7 +166,7 @@ class Executor:
         job = run.execution.job
         is_acknowledged = False
         try:
-            with self._engine.transaction():
+            with self._engine.transaction() as alias:
                 args, kwargs = self._arguments(run)
                 if self._observers.want_start:
                     self._observers.started(run)
@@ -177,7 +177,7 @@ class Executor:
                     raise
                 process.end_copy(None)
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
-                django_connections.require_no_open_transaction(in_transaction=True)
+                django_connections.require_no_open_transaction(besides=alias)
                 ack = Ack(job.id, job.claim, JobState.COMPLETED, run.started, time.monotonic(), result)
                 if not self._engine.ack_here(for_job(ack, job)):
                     raise _StaleClaim
@@ -259,6 +259,7 @@ class Executor:
             # Sync code that the task awaits gets a thread of its own, as in a request under ASGI, and with it
             # connections that no other job shares.
             async with ThreadSensitiveContext() as context:
+                announce = None
                 try:
                     announce = await self._call_async(run, context)
                     if announce is not None and self._observers.signals_finish:
@@ -268,6 +269,9 @@ class Executor:
                     elif announce is not None:
                         announce()
                 finally:
+                    # It holds what the task raised, whose traceback holds this frame: a cycle, with all that the task
+                    # had in memory, which would stay until the garbage collector comes by.
+                    announce = None
                     if context in SyncToAsync.context_to_thread_executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:

@@ -54,13 +54,13 @@ class Heart(Service):
     def set_draining(self, worker: UUID) -> None:
         self._draining |= {worker}
 
-    def silent(self) -> list[UUID]:
-        """Workers whose beat has stood still for ten seconds of unbroken watching."""
+    def silent(self) -> dict[UUID, int]:
+        """Workers whose beat has stood still for ten seconds of unbroken watching, each with that beat."""
         if time.monotonic() - self._looked > _GAP_SECONDS:
-            return []
+            return {}
         # Counted up to the last look and not to this moment: a beat that came since has not been seen yet.
         looked = self._looked
-        return [worker for worker, (_, since) in dict(self._seen).items() if looked - since >= SILENT_SECONDS]
+        return {worker: beat for worker, (beat, since) in dict(self._seen).items() if looked - since >= SILENT_SECONDS}
 
     def dead(self) -> list[UUID]:
         """Workers that are marked as dead and still have a row."""

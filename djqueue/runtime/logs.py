@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from typing import Any
 
@@ -37,10 +38,22 @@ def tolerate_closed_streams() -> None:
     sys.stderr = _tolerant(sys.stderr)
 
 
+def write_failure(stream: Any) -> OSError | None:
+    """Flush a tolerated stream and return why its data was dropped; None if it was not, or if its reader has left."""
+    raw = getattr(stream, "buffer", None)
+    raw = getattr(raw, "raw", raw)
+    if not isinstance(raw, _Tolerant):
+        return None
+    stream.flush()
+    return raw.failure
+
+
 def _tolerant(stream: Any) -> Any:
+    if stream is None:  # closed from the start
+        return open(os.devnull, "w", encoding="utf-8")
     try:
         raw = _Tolerant(stream.fileno(), "w", closefd=False)
-    except (AttributeError, OSError):  # closed from the start, or no file
+    except (AttributeError, OSError):  # not a file
         return stream
     buffer = raw if stream.write_through else io.BufferedWriter(raw)
     return io.TextIOWrapper(
@@ -55,9 +68,13 @@ def _tolerant(stream: Any) -> Any:
 class _Tolerant(io.FileIO):
     """A file that takes everything, and drops what it cannot pass on."""
 
+    failure: OSError | None = None
+
     def write(self, data: Any, /) -> int:
         try:
             written = super().write(data)
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                self.failure = error
             written = None
         return memoryview(data).nbytes if written is None else written

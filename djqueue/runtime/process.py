@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from django.db import connections
 
+from djqueue.runtime import django_connections
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.signals import STOP_SIGNALS
 
@@ -125,6 +126,7 @@ def _let_go_of_connections() -> None:
         _inherited.append(connection.connection)
         connection.connection = None
         connection.closed_in_transaction = connection.in_atomic_block
+    django_connections.forget_helper()
     if (module := sys.modules.get("django.db.backends.postgresql.base")) is not None:
         _inherited.append(module.DatabaseWrapper._connection_pools)
         module.DatabaseWrapper._connection_pools = {}

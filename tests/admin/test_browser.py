@@ -17,6 +17,7 @@ from django.test import Client
 
 import djqueue
 from djqueue import crontab
+from djqueue.models import CronEntry
 from tests.admin.conftest import Login, ago, make_finished, make_job, make_worker
 from tests.crontab import tasks
 
@@ -80,3 +81,26 @@ def test_t42_nothing_of_the_lists_is_cut(viewer: Client, tmp_path: Path) -> None
         script = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('#changelist .results'))"
         wanted, there_is = measure(html, script, tmp_path)
         assert wanted <= there_is, url
+
+
+def test_nothing_is_cut_of_jobs_that_wait_for_minutes(viewer: Client, tmp_path: Path) -> None:
+    make_job(task="lookapp.tasks.clean_up", queue="mail", priority=20, ready_at=ago(minutes=2, seconds=50))
+    make_job(state="retryable", attempt=12, priority=-20, scheduled_at=ago(hours=-23, minutes=-59, seconds=-30))
+
+    script = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('#changelist .results'))"
+    wanted, there_is = measure(viewer.get("/admin/djqueue/job/").content.decode(), script, tmp_path)
+
+    assert wanted <= there_is
+
+
+def test_nothing_is_cut_of_a_crontab_with_long_names(login: Login, tmp_path: Path) -> None:
+    crontab.add("nightly", tasks.plain.module_path, "0 3 * * *", args=[1])
+    name = "bookings.tasks.weekly_newsletter_for_all_subscribers_of_the_northern_region"
+    values = {"task": name, "expression": "*/10 8-17 * * mon-fri", "timezone": "America/Argentina/ComodRivadavia"}
+    CronEntry.objects.filter(name="nightly").update(name=name, **values)
+    client = login("view_cronentry")
+
+    script = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('#changelist .results'))"
+    wanted, there_is = measure(client.get("/admin/djqueue/cronentry/").content.decode(), script, tmp_path)
+
+    assert wanted <= there_is

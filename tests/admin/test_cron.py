@@ -209,7 +209,7 @@ def test_pause_and_resume_need_their_permission_and_post(login: Login) -> None:
     assert client.post(act(entry, "resume")).status_code == 302
     assert crontab.get("nightly").state == "active"
     assert client.post(act(entry, "run-now")).status_code == 403
-    assert [entry.get_change_message() for entry in LogEntry.objects.order_by("id")] == ["pause no paper", "resume"]
+    assert [entry.get_change_message() for entry in LogEntry.objects.order_by("id")] == ["Paused. no paper", "Resumed."]
 
 
 def test_actions_demand_a_csrf_token(login: Login) -> None:
@@ -261,3 +261,46 @@ def test_an_entry_that_cannot_run_says_so_and_stays_readable(login: Login) -> No
     assert "<b>gone" not in html
     assert "<script>alert" not in html
     assert not Job.objects.exists()
+
+
+def test_a_new_entry_starts_with_no_task_and_the_time_zone_of_the_project(login: Login, settings: Any) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    client = login("view_cronentry", "add_cronentry")
+
+    html = client.get(ADD).content.decode()
+
+    assert re.findall(r'<option value="([^"]*)" selected>', html)[:2] == ["", "Europe/Berlin"]
+    assert b"This field is required." in client.post(ADD, form(task="")).content
+
+
+def test_the_labels_of_the_form_begin_alike(login: Login) -> None:
+    html = login("view_cronentry", "add_cronentry").get(ADD).content.decode()
+
+    labels = re.findall(r"<label[^>]*>\s*([^<]+?):?\s*</label>", html)
+
+    assert "Task" in labels
+    assert [label for label in labels if label[:1].islower()] == []
+
+
+def test_a_paused_entry_says_by_whom_and_why(login: Login) -> None:
+    entry = make()
+    crontab.pause("nightly", "stocktaking", by="anna")
+    client = login("view_cronentry")
+
+    for url in (LIST, page(entry)):
+        assert "by anna: stocktaking" in client.get(url).content.decode(), url
+
+
+def test_the_page_that_asks_before_deleting_counts_the_entry(login: Login) -> None:
+    html = login("view_cronentry", "delete_cronentry").get(f"{LIST}{make().pk}/delete/").content.decode()
+
+    assert re.search(r"Cron entry: 1", html, re.IGNORECASE)
+
+
+def test_the_list_offers_to_show_all_only_after_a_search(login: Login) -> None:
+    client = login("view_cronentry")
+    make()
+    make("hourly")
+
+    assert "Show all" not in client.get(LIST).content.decode()
+    assert "2 total" in client.get(LIST, {"q": "night"}).content.decode()

@@ -238,3 +238,37 @@ def test_t41_a_cancelled_job_says_by_whom_and_why_in_words(viewer: Client) -> No
     assert "djqueue.exceptions.Cancel" not in html
     assert "&quot;reason&quot;" not in html
     assert "failed" not in html.partition("djqueue-timeline")[2]
+
+
+def test_a_job_that_was_discarded_before_it_ran_has_no_failed_attempt(viewer: Client) -> None:
+    entry = {
+        "attempt": 0,
+        "at": ago(seconds=5).isoformat(),
+        "by": "anna",
+        "exception": "djqueue.exceptions.Discard",
+        "message": "Not needed.",
+        "traceback": "",
+    }
+    job = make_finished(
+        state="discarded", attempt=0, inserted_at=ago(minutes=1), scheduled_at=ago(minutes=-5), errors=[entry]
+    )
+
+    assert [event.title for event in timeline(job, ago(seconds=0))] == ["Enqueued", "Discarded"]
+    assert "<h3>Discarded by anna</h3>" in page(viewer, job.pk, FINISHED)
+
+
+def test_a_task_that_discards_itself_has_a_failed_attempt() -> None:
+    entry = {"attempt": 1, "at": ago(seconds=5).isoformat(), "exception": "djqueue.exceptions.Discard"}
+    job = make_finished(state="discarded", errors=[entry])
+
+    assert "Attempt 1 failed" in [event.title for event in timeline(job, ago(seconds=0))]
+
+
+def test_the_first_attempt_starts_once_in_the_timeline() -> None:
+    job = make_job(
+        state="retryable", attempt=1, attempted_at=ago(seconds=9), started_at=ago(seconds=8), scheduled_at=ago(days=-1)
+    )
+
+    titles = [event.title for event in timeline(job, ago(seconds=0))]
+
+    assert sorted(titles) == ["Attempt 1 started", "Enqueued", "Will be due"]

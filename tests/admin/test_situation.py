@@ -129,3 +129,15 @@ def test_a_finished_job_says_how_it_ended(viewer: Client) -> None:
     assert "Discarded after attempt 20 of 20; it will not run again. Last error: ValueError: no ink" in said(
         viewer, make_finished(state="discarded", attempt=20, errors=[error])
     )
+
+
+def test_a_job_that_was_ended_on_purpose_says_why_and_names_no_error(viewer: Client) -> None:
+    discarded = {"attempt": 0, "by": "anna", "exception": "djqueue.exceptions.Discard", "message": "Not needed."}
+    cancelled = {"attempt": 1, "exception": "djqueue.exceptions.Cancel", "message": "Withdrawn: too late."}
+
+    assert "Discarded before its first attempt; it will not run again. Reason: Not needed." in said(
+        viewer, make_finished(state="discarded", attempt=0, errors=[discarded])
+    )
+    assert "Cancelled; it will not run again. Reason: Withdrawn: too late." in said(
+        viewer, make_finished(state="cancelled", errors=[cancelled])
+    )

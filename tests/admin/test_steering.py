@@ -282,8 +282,8 @@ class TestQueues:
         assert "Pause…" in text(operator.get(QUEUES))
 
         asked = text(operator.post(QUEUES, {"act": "pause", "queue": "mail"}))
-        assert "1 job waits now and does not start until you resume the queue" in asked
-        assert "1 job executes and goes on." in asked
+        assert "1 job is waiting. Neither it nor new jobs will start until the queue is resumed." in asked
+        assert "1 job is executing and will continue." in asked
         assert not Queue.objects.exists()
 
         values = {"act": "pause", "queue": "mail", "confirmed": "yes", "reason": "No paper."}
@@ -295,7 +295,7 @@ class TestQueues:
 
         assert "Paused by " in text(operator.post(QUEUES, {"act": "resume", "queue": "mail"}))
         told_last = told(operator.post(QUEUES, {"act": "resume", "queue": "mail", "confirmed": "yes"}))[-1]
-        assert told_last == "Queue mail goes on."
+        assert told_last == "Queue mail is resumed."
         assert [entry.change_message for entry in LogEntry.objects.order_by("pk")] == ["Paused. No paper.", "Resumed."]
 
     @pytest.mark.parametrize("values", [{}, {"act": "drop"}, {"queue": "a b"}, {"queue": ""}])

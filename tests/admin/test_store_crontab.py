@@ -55,7 +55,7 @@ def test_the_list_shows_state_and_next_time(login: Login, home: Behind) -> None:
     said = text(response)
 
     assert re.search(r"a 0 3 \* \* \* UTC tests\.crontab\.tasks\.plain active", said)
-    assert "paused anna no paper" in said
+    assert "paused by anna: no paper" in said
     assert [row.name for row in response.context["cl"].result_list] == ["a", "b", "c"]
     assert [row.name for row in client.get(HERE, {"backend": "default", "q": "GONE"}).context["cl"].result_list] == [
         "c"
@@ -123,7 +123,7 @@ def test_an_entry_is_paused_resumed_and_run_from_its_page(login: Login, home: Be
     assert tick.job_id is not None
     html = client.get(page(entry)).content.decode()
     assert f'<a href="/admin/djqueue/job/default_2F{tick.job_id}/change/">#{tick.job_id}</a>' in html
-    assert "pause No paper." in text(client.get(page(entry, "history")))
+    assert "Paused. No paper." in text(client.get(page(entry, "history")))
 
 
 def test_what_the_code_has_cannot_be_deleted_and_is_set_back(login: Login, home: Behind) -> None:
@@ -144,9 +144,9 @@ def test_several_are_paused_and_run_from_the_list(login: Login, home: Behind) ->
         chosen = [f"default/{id}" for id in entries[:2]]
         return told(client.post(HERE, {"action": action, "index": "0", "_selected_action": chosen}))
 
-    assert act("pause_selected")[-1] == "pause: 2 entries."
+    assert act("pause_selected")[-1] == "Paused: 2 entries."
     assert [entry.state for entry in crontab.entries()] == ["paused", "paused", "active"]
-    assert act("run_selected")[-1] == "run-now: 2 entries."
+    assert act("run_selected")[-1] == "Enqueued now: 2 entries."
     assert home.engine.counts()[0].states == {"available": 2}
 
 

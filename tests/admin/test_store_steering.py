@@ -186,7 +186,7 @@ class TestJobs:
         confirm(operator, "retry", id)
 
         for table in (JOBS, FINISHED):
-            said = text(operator.get(f"{table}other_2F{id}/history/"))
+            said = text(operator.get(f"{table}other_2F{id}/history/", follow=True))
             assert "Cancelled. Too old." in said
             assert "Retried." in said
 
@@ -232,7 +232,7 @@ class TestQueues:
         url = QUEUES + IN_OTHER
 
         asked = text(operator.post(url, {"act": "pause", "queue": "mail"}))
-        assert "1 job waits now and does not start until you resume the queue" in asked
+        assert "1 job is waiting. Neither it nor new jobs will start until the queue is resumed." in asked
         assert behind.engine.queues() == []
 
         values = {"act": "pause", "queue": "mail", "confirmed": "yes", "reason": "No paper."}
@@ -246,6 +246,6 @@ class TestQueues:
         assert "Paused. No paper." in text(operator.get(f"{QUEUES}other_2Fmail/history/"))
 
         said = told(operator.post(url, {"act": "resume", "queue": "mail", "confirmed": "yes"}))[-1]
-        assert said == "Queue mail goes on."
+        assert said == "Queue mail is resumed."
         assert [entry.object_id for entry in LogEntry.objects.all()] == ["other/mail", "other/mail"]
         assert all(rules.paused_at is None for rules in behind.engine.queues())

@@ -315,7 +315,7 @@ class TestQueuesAndWorkers:
     def test_a_dead_worker_says_so(self, viewer: Client, behind: Behind) -> None:
         behind.add()
         [job] = behind.fetch()
-        behind.worker.bury([behind.me])
+        behind.worker.bury({behind.me: None})
 
         assert "djq-dead" in viewer.get(WORKERS, {"backend": "other"}).content.decode()
         assert "Worker web-3:1 died while executing it" in page(viewer, job.id)

@@ -422,7 +422,7 @@ class TestFetch:
 
     def test_a_buried_worker_gets_nothing(self, engine, worker, me):
         insert(engine)
-        worker.bury([me])
+        worker.bury({me: None})
 
         assert worker.fetch("default", 1, me) == []
 
@@ -484,7 +484,7 @@ class TestTake:
     def test_nothing_for_a_dead_worker_or_from_a_paused_queue(self, engine, worker, register):
         insert(engine)
         dead, living = register(), register()
-        worker.bury([dead])
+        worker.bury({dead: None})
 
         assert worker.take("default", 1, dead) == []
         engine.pause("default")
@@ -1238,7 +1238,7 @@ class TestRescue:
         for _ in range(3):
             one = register()
             fetch_one(worker, one)
-            worker.bury([one])
+            worker.bury({one: None})
             results.append(worker.rescue([one], reason="signal 9", now=NOW))
 
         assert [(result.requeued, result.discarded) for result in results] == [(1, 0), (1, 0), (0, 1)]
@@ -1334,9 +1334,19 @@ class TestBeat:
         assert after[me] > before[me]
         assert after[other] == before[other]
 
+    def test_a_worker_that_has_beaten_since_it_was_seen_is_not_buried(self, worker, register):
+        one, other, dead = register(), register(), register()
+        seen = {beat.worker: beat.beat for beat in worker.beat([])}
+        worker.bury({dead: None})
+        worker.beat([one])
+
+        assert worker.bury({**seen, uuid4(): 0}) == {one}
+
+        assert {beat.worker for beat in worker.beat([one, other]) if beat.is_dead} == {other, dead}
+
     def test_a_dead_workers_beat_is_refused(self, worker, me, register):
         other = register()
-        worker.bury([me])
+        worker.bury({me: None})
 
         rows = [{row.worker: row for row in worker.beat([me, other])} for _ in range(2)]
 
@@ -1350,7 +1360,7 @@ class TestBeat:
         assert worker.beat([me]) == []
 
     def test_nobody_comes_back_to_life_by_registering_again(self, worker, me):
-        worker.bury([me])
+        worker.bury({me: None})
 
         worker.register([WorkerInfo(id=me, name="again", hostname="h", pid=2, queues={}, concurrency=1)])
 

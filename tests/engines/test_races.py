@@ -250,7 +250,7 @@ class TestFetchAgainstFetch:
     ):
         [job] = engine.insert([NewJob("tests.task")])
         session.execute(sql("fetch"), {"queue": "default", "limit": 1, "worker": me, "now": None})
-        worker.bury([me])
+        worker.bury({me: None})
         assert worker.rescue([me]).count == 0
 
         session.commit()
@@ -261,13 +261,23 @@ class TestFetchAgainstFetch:
 
 class TestBeatAgainstBurial:
     def test_a_beat_that_waits_for_the_burial_is_refused(self, worker, me, session, background):
-        session.execute(sql("bury"), {"workers": [me]})
+        session.execute(sql("bury"), {"workers": [me], "beats": [None]})
 
         rows = background.submit(worker.beat, [me])
         wait_until_somebody_is_blocked()
         session.commit()
 
         assert [row.is_dead for row in rows.result(LONG)] == [True]
+
+    def test_a_burial_that_waits_for_a_beat_spares_the_worker(self, worker, me, session, background):
+        [(_, beat, _)] = session.execute(sql("beat"), {"workers": [me], "draining": []})
+
+        spared = background.submit(worker.bury, {me: beat})
+        wait_until_somebody_is_blocked()
+        session.commit()
+
+        assert spared.result(LONG) == {me}
+        assert [row.is_dead for row in worker.beat([me])] == [False]
 
 
 class TestWakeUps:

@@ -119,7 +119,7 @@ def test_the_leader_leads_stages_rescues_and_prunes(engine, worker, admin):
         lease = worker.elect(holder, 10.0, loops={"stager": 0.1})
         assert lease.is_held
         assert worker.stage(now=now + timedelta(seconds=20)).count == 1
-        worker.bury([me])
+        worker.bury({me: None})
         assert [beat.is_dead for beat in worker.beat([])] == [True]
         assert worker.rescue([me]).requeued == 1
         rules = [PruneRule(JobState.COMPLETED, max_age=timedelta(0))]

@@ -282,7 +282,7 @@ class Machine(RuleBasedStateMachine):
         held = [job for job in self.model.jobs.values() if job.state == "executing" and job.owner == worker]
         half = {job.id: job.claim for job in held[::2]}
         if is_dead:
-            self.worker_engine.bury([worker])
+            self.worker_engine.bury({worker: None})
             self.model.workers[worker] = False
             self.register()
             rescued = self.worker_engine.rescue([worker], ran=half if knows else None, now=self._tick())

@@ -429,5 +429,5 @@ class TestWorkers:
         assert (one.id, one.name, one.queues, one.concurrency) == (me, "test", {"default": None}, 10)
         assert not one.is_dead
         assert 0 <= one.silent_seconds < 60
-        worker.bury([me])
+        worker.bury({me: None})
         assert engine.workers()[0].is_dead

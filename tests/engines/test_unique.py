@@ -172,7 +172,7 @@ class TestUnique:
         staged = worker.stage(now=NOW + HOUR)
         [claimed] = [job for job in worker.fetch("default", 9, me) if job.id == first.id]
         insert(engine)
-        worker.bury([me])
+        worker.bury({me: None})
         rescued = worker.rescue([me], ran={claimed.id: claimed.claim})
 
         assert staged.count == 2
@@ -183,7 +183,7 @@ class TestUnique:
     def test_b22_the_key_of_a_job_that_died_with_its_worker_is_freed_by_the_rescue(self, engine, worker, me, rule):
         insert(engine, rule, max_attempts=1)
         fetch(worker, me)
-        worker.bury([me])
+        worker.bury({me: None})
 
         worker.rescue([me])
 
@@ -509,7 +509,7 @@ class TestFollowUp:
         dead, me = register(), register()
         fetch(worker, dead)
         next = insert(engine, FOLLOW_UP)
-        worker.bury([dead])
+        worker.bury({dead: None})
         worker.rescue([dead])
 
         if max_attempts > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import threading
 import time
@@ -44,6 +45,57 @@ async def arun_and_write(before: str, label: str) -> None:
 @task(max_attempts=1)
 async def lent_run_and_write(before: str, label: str) -> None:
     await asyncio.to_thread(run_and_write.func, before, label)
+
+
+@task(max_attempts=1)
+def own_loop_run_and_write(before: str, label: str) -> None:
+    """Do it by an event loop of the task's own, as code does that knows only asyncio."""
+    asyncio.run(sync_to_async(run_and_write.func)(before, label))
+
+
+@task(max_attempts=1)
+def write_in_own_loop(label: str) -> None:
+    asyncio.run(Entry.objects.acreate(label=label, pid=os.getpid()))
+
+
+@task(max_attempts=1)
+def write_in_own_loops_and_fork(label: str) -> int | None:
+    """Return the exit code of the fork; None: it hung."""
+    write_in_own_loop.func(label)
+    child = multiprocessing.get_context("fork").Process(target=write_in_own_loop.func, args=(f"{label} fork",))
+    child.start()
+    child.join(10)
+    code = child.exitcode
+    child.kill()
+    return code
+
+
+@task(max_attempts=1)
+def sleep_in_own_loop(seconds: float) -> None:
+    asyncio.run(sync_to_async(time.sleep)(seconds))
+
+
+@task(max_attempts=1)
+def write_durably(label: str) -> None:
+    with transaction.atomic(durable=True):
+        write(label)
+
+
+def _open_and_write(label: str, alias: str, *, is_closed: bool) -> None:
+    transaction.atomic(using=alias).__enter__()
+    Entry.objects.using(alias).create(label=label, pid=os.getpid())
+    if is_closed:
+        connection.close()
+
+
+@task(max_attempts=1)
+def leave_atomic_open(label: str, is_closed: bool) -> None:
+    _open_and_write(label, "default", is_closed=is_closed)
+
+
+@task(max_attempts=1, transactional=_CAN_COMMIT_TOGETHER)
+def leave_atomic_open_in_transaction(label: str) -> None:
+    _open_and_write(label, "default", is_closed=False)
 
 
 @task(max_attempts=1)

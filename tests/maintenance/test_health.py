@@ -181,7 +181,7 @@ class TestLook:
     def test_a_queue_that_only_a_dead_or_draining_worker_serves_is_not_served(self, engine, worker, register):
         dead, draining = register(), register()
         engine.insert([NewJob("tests.task")])
-        worker.bury([dead])
+        worker.bury({dead: None})
         assert engine.health().queues[0].is_served
 
         worker.beat([draining], draining=[draining])

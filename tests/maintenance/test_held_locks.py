@@ -157,7 +157,7 @@ def test_t43_the_lifeline_rescues_the_rest_and_comes_back_for_a_job_that_is_held
     claims = {
         job.id: job.claim for job in [*maintenance.fetch("default", 2, dead), *maintenance.fetch("default", 1, other)]
     }
-    silent = [] if is_reported else [dead, other]
+    silent = {} if is_reported else {dead: 0, other: 0}
     leader = SimpleNamespace(is_leader=not is_reported, term=1)
     lifeline = Lifeline(maintenance, leader, silent=lambda: silent, dead=lambda: [dead, other])  # type: ignore[arg-type]
     if is_reported:
@@ -186,7 +186,7 @@ def test_t43_a_worker_whose_row_is_held_does_not_keep_others_from_being_rescued(
     lifeline = Lifeline(
         maintenance,
         SimpleNamespace(is_leader=True, term=1),  # type: ignore[arg-type]
-        silent=lambda: [dead, other],
+        silent=lambda: {dead: 0, other: 0},
         dead=list,
     )
 
@@ -431,7 +431,7 @@ def test_t43_a_table_that_is_locked_is_an_error_within_a_moment_and_no_wait(engi
             maintenance.stage,
             maintenance.rescue_ownerless,
             lambda: maintenance.rescue([uuid4()]),
-            lambda: maintenance.bury([uuid4()]),
+            lambda: maintenance.bury({uuid4(): None}),
             lambda: maintenance.deregister([uuid4()]),
             lambda: maintenance.elect(uuid4(), 5),
             lambda: maintenance.resign(uuid4()),

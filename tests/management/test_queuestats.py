@@ -66,7 +66,7 @@ class TestEachStore:
         id = uuid4()
         register(id, mail=4)
         with backend().engine.open_worker() as engine:
-            engine.bury([id])
+            engine.bury({id: None})
 
         found = json.loads(stats("--json"))
 

@@ -119,7 +119,7 @@ def test_a_drain_goes_on_while_the_slot_of_a_stored_outcome_is_not_free_yet(benc
 
 def test_a_drain_goes_on_for_a_dead_worker_to_which_the_store_gives_nothing(bench: Bench) -> None:
     tasks.noop.enqueue()
-    bench.engine.bury([bench.worker])
+    bench.engine.bury({bench.worker: None})
 
     bench.producer.run_once()
 

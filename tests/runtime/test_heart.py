@@ -48,11 +48,11 @@ def test_a_worker_is_silent_after_ten_seconds_of_unbroken_watching(clock: Clock)
 
     for _ in range(5):
         watching.run_once()
-        assert watching.silent() == []
+        assert watching.silent() == {}
         clock.now += 2
     watching.run_once()
 
-    assert watching.silent() == [other]
+    assert watching.silent() == {other: 7}
 
 
 def test_time_that_passed_since_the_last_look_is_no_silence(clock: Clock) -> None:
@@ -66,7 +66,7 @@ def test_time_that_passed_since_the_last_look_is_no_silence(clock: Clock) -> Non
 
     clock.now += 3.5  # 11.5 s since the beat was first seen, 5.5 s since it was last seen
 
-    assert watching.silent() == []
+    assert watching.silent() == {}
 
 
 def test_a_gap_in_the_watching_starts_the_wait_afresh(clock: Clock) -> None:
@@ -82,7 +82,7 @@ def test_a_gap_in_the_watching_starts_the_wait_afresh(clock: Clock) -> None:
     clock.now += 2
     watching.run_once()
 
-    assert watching.silent() == []
+    assert watching.silent() == {}
 
 
 def test_a_worker_that_ends_during_its_own_beat_disturbs_nobody() -> None:

@@ -86,7 +86,7 @@ LOOPS: dict[str, Callable[[PostgresEngine, PostgresWorkerEngine, ClaimBlock], Se
     "lead": lambda store, engine, claims: Leader(engine, uuid4()),
     "stage": lambda store, engine, claims: Stager(engine, store.open_listener(), is_leader=lambda: True),
     "prune": lambda store, engine, claims: _prune(engine),
-    "rescue": lambda store, engine, claims: Lifeline(engine, Led(), silent=list, dead=list),  # type: ignore[arg-type]
+    "rescue": lambda store, engine, claims: Lifeline(engine, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
 }
 
 

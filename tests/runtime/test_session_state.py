@@ -49,6 +49,27 @@ class TestOpenTransactions:
         assert [outcome(result) for result in good] == [("completed", "")] * 5
         assert labels() == [f"good {number}" for number in range(5)]
 
+    @pytest.mark.parametrize("is_closed", [False, True])
+    def test_a_job_that_leaves_an_atomic_block_open_fails_alone(self, is_closed: bool) -> None:
+        bad = sessions.leave_atomic_open.enqueue("never committed", is_closed)
+        good = [sessions.write_durably.enqueue(f"good {number}") for number in range(3)]
+
+        log = finish(bad, *good)
+
+        assert outcome(bad) == ("discarded", "TransactionManagementError"), log
+        assert [outcome(result) for result in good] == [("completed", "")] * 3, log
+        assert labels() == [f"good {number}" for number in range(3)]
+
+    def test_a_job_that_leaves_a_transaction_open_in_an_event_loop_of_its_own_fails_alone(self) -> None:
+        bad = sessions.own_loop_run_and_write.enqueue("BEGIN", "never committed")
+        good = [sessions.write_in_own_loop.enqueue(f"good {number}") for number in range(3)]
+
+        log = finish(bad, *good)
+
+        assert outcome(bad) == ("discarded", "TransactionManagementError"), log
+        assert [outcome(result) for result in good] == [("completed", "")] * 3
+        assert labels() == [f"good {number}" for number in range(3)]
+
     def test_t67_a_transaction_that_a_job_ends_itself_is_its_own(self) -> None:
         result = sessions.run.enqueue(["BEGIN", "SELECT 1", "COMMIT"])
 
@@ -96,6 +117,16 @@ class TestTransactional:
         assert labels() == sorted([*kept, "good"])
         assert outcome(good) == ("completed", "")
 
+    def test_a_transactional_job_that_leaves_an_inner_atomic_block_open_fails_alone(self) -> None:
+        bad = sessions.leave_atomic_open_in_transaction.enqueue("never committed")
+        good = tasks.write_once.enqueue("good", "return")
+
+        log = finish(bad, good)
+
+        assert outcome(bad) == ("discarded", "TransactionManagementError"), log
+        assert outcome(good) == ("completed", "")
+        assert labels() == ["good"]
+
 
 CLEAN = {"is_self": True, "counts": [0, 0, 0, 0]}
 
@@ -134,6 +165,26 @@ class TestBetweenJobs:
 
         assert labels() == [str(number) for number in range(6)]
         assert "OperationalError" not in running.log
+
+    def test_jobs_with_event_loops_of_their_own_share_no_thread_and_no_connection(self) -> None:
+        with worker("--concurrency", "2") as running:
+            running.wait_for_log("worker.start")
+            sleeping = sessions.sleep_in_own_loop.enqueue(30)
+            first = sessions.write_in_own_loop.enqueue("first")
+            eventually(lambda: outcome(first)[0] == "completed", explain=lambda: running.log)
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                    " AND datname = current_database() AND application_name NOT LIKE 'djqueue%'"
+                )
+            second = sessions.write_in_own_loops_and_fork.enqueue("second")
+            eventually(lambda: outcome(second)[0] in FINAL_STATES, 20, lambda: running.log)
+            assert outcome(sleeping)[0] == "executing"
+            running.kill_all()
+
+        assert outcome(second) == ("completed", "")
+        assert second.return_value == 0
+        assert labels() == ["first", "second", "second fork"]
 
     @pytest.mark.parametrize(("age", "most"), [("1", 4), ("3600", 1)])
     def test_t02_conn_max_age_is_looked_at_while_the_thread_is_busy(

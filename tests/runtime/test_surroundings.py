@@ -45,6 +45,14 @@ class TestStreams:
         assert states() == {"completed": 5}
         assert code == 0
 
+    def test_t11_a_worker_runs_without_standard_streams(self) -> None:
+        tasks.say.enqueue("unheard")
+
+        with worker("--drain", prefix=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]) as running:
+            assert running.wait() == 0
+
+        assert states() == {"completed": 1}
+
     def test_t11_what_is_printed_arrives(self) -> None:
         tasks.say.enqueue("grüß Gott")
 

@@ -311,9 +311,8 @@ class TestDeath:
         result.refresh()
         assert result.return_value == "job"
         assert "worker.silent" in second.log
-        # The attempt is spent if the heart had noted the start, which it does after a few seconds; else the job goes back with a mark.
-        job = stored(result)
-        assert (job.attempt, "lost" in job.meta) in [(1, True), (2, False)]
+        # Whether it spent an attempt depends on whether a beat had noted its start: see test_lost_together.py.
+        assert result.attempts in (1, 2)
 
     def test_b12_a_stopped_worker_whose_job_ended_elsewhere_changes_nothing(self) -> None:
         with worker() as stopped:

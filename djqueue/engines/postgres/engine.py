@@ -128,12 +128,12 @@ class PostgresEngine(Steering):
         return job_of(rows[0]) if rows else None
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[str]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
         with transaction.atomic(using=self.alias, durable=True):
             with connections[self.alias].cursor() as cursor:
                 cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
-            yield
+            yield self.alias
 
     def ack_here(self, ack: Ack) -> bool:
         """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds.

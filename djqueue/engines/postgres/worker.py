@@ -270,9 +270,9 @@ class PostgresWorkerEngine(Pruning):
         """Forget workers that left nothing behind."""
         self._run("deregister", {"workers": list(workers)})
 
-    def bury(self, workers: Collection[UUID]) -> None:
-        """Mark workers as dead for ever."""
-        self._run("bury", {"workers": list(workers)})
+    def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
+        """Mark workers as dead for ever, but those that have beaten since; return these."""
+        return {id for (id,) in self._run("bury", {"workers": list(workers), "beats": list(workers.values())})}
 
     def disconnect(self, workers: Collection[UUID]) -> int:
         """End the connections on which these workers fetched; none behind a pooler, where they are shared."""

@@ -204,7 +204,7 @@ class RedisEngine(Steering, Walks):
         """Look at everything that tells whether jobs flow."""
         return health(self.client)
 
-    def transaction(self) -> AbstractContextManager[object]:
+    def transaction(self) -> AbstractContextManager[str]:
         """Refuse: nothing here can commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
 

@@ -180,10 +180,12 @@ class RedisWorkerEngine(Pruning):
         if workers:
             self._client.run("deregister", *map(str, workers))
 
-    def bury(self, workers: Collection[UUID]) -> None:
-        """Mark workers as dead for ever."""
-        if workers:
-            self._client.run("bury", *map(str, workers))
+    def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
+        """Mark workers as dead for ever, but those that have beaten since; return these."""
+        if not workers:
+            return set()
+        pairs = [text for worker, beat in workers.items() for text in (str(worker), "" if beat is None else str(beat))]
+        return {UUID(worker.decode()) for worker in self._client.run("bury", *pairs)}
 
     def disconnect(self, workers: Collection[UUID]) -> int:
         """End the connections on which these workers fetched; what arrived on them and was not read is dropped."""

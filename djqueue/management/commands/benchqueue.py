@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import django
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 import djqueue
 from djqueue.api import DEFAULT_ALIAS
@@ -21,12 +21,13 @@ from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
 from djqueue.management.backends import backend_of
 from djqueue.management.notices import notice
+from djqueue.management.reporting import ReportingCommand
 
 _LEAST_JOBS = 100
 """Fewer say nothing about speed."""
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = (
         "Measure how fast jobs are added, run and picked up here. Uses a queue of its own with real workers, checks that"
         " every job ran as often as it should, and deletes its jobs afterwards."

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils.dateparse import parse_datetime
 
@@ -19,6 +19,7 @@ from djqueue import bulk, compat, lines, registry
 from djqueue.durations import parse_duration
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.management.notices import notice
+from djqueue.management.reporting import ReportingCommand
 from djqueue.moments import as_aware
 from djqueue.rejects import Rejects
 from djqueue.tasks import Task
@@ -29,7 +30,7 @@ EXIT_INTERRUPTED = 130
 """As of a shell: 128 and the number of the signal."""
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = (
         "Store a job per line of a file, all of them or, if a line is bad, none. A JSON line is an object of keyword"
         " arguments or an array of positional ones; the first line of CSV names the arguments. On PostgreSQL, killed"
@@ -39,7 +40,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("task", metavar="TASK", help="The path of the task, like shop.tasks.send.")
         parser.add_argument("file", metavar="FILE", help="The file, which may end in .gz, or - for standard input.")
-        parser.add_argument("--format", choices=lines.FORMATS, help="Otherwise: csv if the name says so, else jsonl.")
+        parser.add_argument(
+            "--format", choices=lines.FORMATS, help="Default: csv if the name of the file ends so, else jsonl."
+        )
         parser.add_argument(
             "--map",
             action="append",

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from djqueue import crontab
@@ -18,10 +18,11 @@ from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.notices import notice
+from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = "Look at the crontab and change it."
     requires_system_checks = ["djqueue"]
 
@@ -47,6 +48,7 @@ class Command(BaseCommand):
         add_backend_argument(parser, verbs)
 
     def handle(self, **options: Any) -> None:
+        self.is_output_all = options["verb"] in ("list", "show", "next")
         backend_of(options["backend"])
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
         try:

@@ -7,20 +7,21 @@ import sys
 import time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from djqueue import conf
 from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
+from djqueue.management.reporting import ReportingCommand
 from djqueue.records import PruneRule
 from djqueue.states import FINAL_STATES, JobState
 
 STEP = 2000
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = (
         "Delete finished jobs that have been kept long enough. The leader of the workers does so all the time; this is for now,"
         " or for a database without workers."

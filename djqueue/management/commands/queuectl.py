@@ -7,7 +7,7 @@ import getpass
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from djqueue import api, conf
@@ -15,6 +15,7 @@ from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
+from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 from djqueue.records import JobFilter, SteerOutcome
 from djqueue.states import JobState
@@ -40,7 +41,7 @@ _SAID = {
 }
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = "Pause and resume queues; cancel, retry, discard and delete jobs, by id or by filter."
     requires_system_checks = ["djqueue"]
 

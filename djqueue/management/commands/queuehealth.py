@@ -9,19 +9,19 @@ import math
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
 from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
 HEALTHY, UNHEALTHY = 0, 1
 _SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = (
         "Report whether jobs are being processed. Exit code 0: yes, perhaps with warnings; 1: no, or it cannot be told."
     )

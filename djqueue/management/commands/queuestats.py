@@ -6,24 +6,26 @@ import argparse
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.management.backends import backend_of
+from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 from djqueue.records import WorkerStatus
 from djqueue.runtime.heart import SILENT_SECONDS
 from djqueue.states import LIVE_STATES
 
 
-class Command(BaseCommand):
+class Command(ReportingCommand):
     help = (
         "Show the queues: unfinished jobs by state, the age of the oldest available job, workers, and what is paused."
     )
     requires_system_checks = ["djqueue"]
+    is_output_all = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print one JSON object, for other programs.")

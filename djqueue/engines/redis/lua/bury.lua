@@ -1,7 +1,16 @@
--- Mark workers as dead for ever. They stay known until a later rescue finds nothing of theirs. ARGV: the workers.
+-- Mark workers as dead for ever, but those that have beaten since they were seen. They stay known until a later rescue finds nothing of theirs.
+-- ARGV: worker and the beat with which it was seen (empty: whatever it is), one after the other. Returns: the workers that are spared.
 go_on_when_full()
-for _, worker in ipairs(ARGV) do
+local spared = {}
+for place = 1, #ARGV, 2 do
+    local worker, seen = ARGV[place], ARGV[place + 1]
     if call('HEXISTS', P .. 'workers', worker) == 1 then
-        call('HSETNX', P .. 'dead', worker, text_of(clock()))
+        local beat = call('HGET', P .. 'beats', worker)
+        if seen == '' or not beat or cmsgpack.unpack(beat)[1] == tonumber(seen) then
+            call('HSETNX', P .. 'dead', worker, text_of(clock()))
+        elseif call('HEXISTS', P .. 'dead', worker) == 0 then
+            spared[#spared + 1] = worker
+        end
     end
 end
+return spared
