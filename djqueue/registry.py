@@ -115,5 +115,5 @@ def _sentence(name: str) -> str:
         if name.startswith(f"{module}."):
             sentence += f" {module} could not be imported: {error}."
     if similar := get_close_matches(name, _tasks, n=1, cutoff=0.8):
-        sentence += f" There is {similar[0]!r}."
+        sentence += f" Did you mean {similar[0]!r}?"
     return sentence

@@ -132,3 +132,10 @@ def test_tasks_of_other_backends_are_known_because_using_may_send_them_here(make
         registry.autodiscover()
 
         assert isinstance(registry.find("foreign_app.tasks.hello"), Task)
+
+
+def test_the_error_for_an_unknown_task_suggests_a_similar_name() -> None:
+    name = next(iter(registry.known()))
+
+    with pytest.raises(UnknownTask, match=rf"Did you mean '{name}'\?$"):
+        registry.find(f"{name}x")

@@ -67,7 +67,7 @@ class Schedule:
         try:
             self._wall = croniter(self.expression, datetime(2000, 1, 1), implement_cron_bug=True)
         except (CroniterError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise InvalidSchedule(f"{self.expression!r} is no cron expression: {error}") from None
+            raise InvalidSchedule(f"Invalid cron expression {self.expression!r}: {error}.") from None
         self._is_fixed = len(fields) > 1 and not fields[0].startswith("*") and not fields[1].startswith("*")
         if len(fields) == 1:
             self._is_fixed = self.expression != "@hourly"
@@ -196,7 +196,9 @@ def _check_fields(expression: str, fields: list[str]) -> None:
             raise InvalidSchedule(f"A field of a cron expression lists at most {_MAX_ITEMS} values, not {len(items)}.")
         for item in items:
             if not _ITEM.fullmatch(item):
-                raise InvalidSchedule(f"{expression!r} is no cron expression: {item!r} is no value, range or step.")
+                raise InvalidSchedule(
+                    f"Invalid cron expression {expression!r}: {item!r} is not a value, range or step."
+                )
             _check_step(expression, item, *_RANGES[place])
 
 

@@ -80,7 +80,13 @@ def _queues(health: Health, max_age: float) -> list[Finding]:
         if queue.is_paused:
             waits = "nothing waits" if age is None else f"its oldest job has waited for {span(age)}"
             findings.append(
-                Finding(name, False, f"It is paused; {waits}.", "Resume it in the admin when it may run again.", False)
+                Finding(
+                    name,
+                    False,
+                    f"It is paused; {waits}.",
+                    "Resume it in the admin or with manage.py queuectl resume.",
+                    False,
+                )
             )
         elif age is None:
             findings.append(Finding(name, True, "Nothing waits."))

@@ -259,6 +259,7 @@ class Executor:
             # Sync code that the task awaits gets a thread of its own, as in a request under ASGI, and with it
             # connections that no other job shares.
             async with ThreadSensitiveContext() as context:
+                announce = None
                 try:
                     announce = await self._call_async(run, context)
                     if announce is not None and self._observers.signals_finish:
@@ -268,6 +269,9 @@ class Executor:
                     elif announce is not None:
                         announce()
                 finally:
+                    # It holds what the task raised, whose traceback holds this frame: a cycle, with all that the task
+                    # had in memory, which would stay until the garbage collector comes by.
+                    announce = None
                     if context in SyncToAsync.context_to_thread_executor:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:

@@ -343,3 +343,9 @@ def test_times_beyond_all_calendars_are_refused() -> None:
     for year in (1, 1899, 9001, 9999):
         with pytest.raises(InvalidSchedule):
             Schedule("0 0 1 1 *").next_after(datetime(year, 6, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("expression", ["61 * * * *", "a;b * * * *"])
+def test_an_expression_that_is_refused_is_named(expression: str) -> None:
+    with pytest.raises(InvalidSchedule, match=f"^Invalid cron expression {expression[:2]!r}"[:-1]):
+        Schedule(expression, "UTC")

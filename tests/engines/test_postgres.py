@@ -44,7 +44,7 @@ class Notifications:
 
     def __init__(self, session: psycopg.Connection) -> None:
         self._session = session
-        [channel, _] = session.execute(sql("listen")).fetchone()
+        [channel] = session.execute(sql("listen")).fetchone()
         session.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
 
     def heard(self, timeout: float = QUIET, stop_after: int | None = None) -> list[str]:
@@ -170,7 +170,7 @@ class TestNotifications:
             cursor.execute(f"CREATE SCHEMA {schema}")
             cursor.execute(f"SET LOCAL search_path = {schema}")
             cursor.execute(sql("listen"))
-            [channel, _] = cursor.fetchone()
+            [channel] = cursor.fetchone()
             cursor.execute(sql("notify"), {"queues": ["q" * 128]})
             transaction.set_rollback(True)
 

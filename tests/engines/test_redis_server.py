@@ -60,6 +60,7 @@ class TestInspect:
 
         assert seen.concerns == []
         assert seen.about["persistence"] == "append-only file, fsync everysec"
+        assert seen.about["memory"].endswith(("M, no limit", "K, no limit"))
 
     @pytest.mark.parametrize(
         ("settings", "persistence", "word"),
@@ -81,6 +82,7 @@ class TestInspect:
 
     def test_a_server_that_evicts_keys_is_unfit(self, start: Start) -> None:
         seen = inspect(start(appendonly=True, maxmemory="100mb", maxmemory_policy="allkeys-lru"))
+        assert re.fullmatch(r"[\d.]+[KMG] of 100.00M", seen.about["memory"])
 
         [concern] = seen.concerns
         assert (concern.id, concern.is_fatal) == ("djqueue.W004", True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from contextvars import ContextVar
 from logging.handlers import MemoryHandler
 from typing import Any
@@ -459,3 +460,22 @@ async def swallow_cancellation() -> str:
 
 
 from tests.ledger import hostile, spoilt  # noqa: E402, F401  their tasks are found with ours
+
+
+class Held:
+    """What a task has in memory."""
+
+
+held: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+@task(max_attempts=1)
+def hold_and_fail() -> None:
+    holding = Held()
+    held.add(holding)
+    raise ValueError(id(holding))
+
+
+@task(max_attempts=1)
+async def ahold_and_fail() -> None:
+    hold_and_fail.func()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from djqueue import telemetry
 from djqueue.records import ClaimedJob, TakenJob
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
@@ -221,6 +223,26 @@ def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> 
 
     assert len(bench.acks.put_back) == 500
     eventually(lambda: (gc.collect(), sum(isinstance(each, Run) for each in gc.get_objects()) <= 2)[1])
+
+
+@pytest.mark.parametrize("timeout", [None, timedelta(hours=1)])
+@pytest.mark.parametrize("task", [tasks.hold_and_fail, tasks.ahold_and_fail])
+def test_what_a_failed_job_had_in_memory_is_free_without_the_garbage_collector(
+    task: Task, timeout: timedelta | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("djqueue"), "disabled", True)  # pytest keeps what is logged
+    bench, seen = Bench(1), []
+    detach = telemetry.attach(lambda event, fields: seen.append(fields["error"]) if "error" in fields else None)
+    gc.collect()
+    gc.disable()
+    try:
+        bench.run(*[(replace(task, timeout=timeout), [])] * 20)
+
+        assert seen == ["ValueError"] * 20
+        assert len(tasks.held) <= 1
+    finally:
+        gc.enable()
+        detach()
 
 
 def test_t13_the_timekeeper_looks_at_the_earliest_deadline_and_wakes_for_no_later_one() -> None:

@@ -311,7 +311,8 @@ class TestDeath:
         result.refresh()
         assert result.return_value == "job"
         assert "worker.silent" in second.log
-        assert result.attempts == 2
+        # Whether it spent an attempt depends on whether a beat had noted its start: see test_lost_together.py.
+        assert result.attempts in (1, 2)
 
     def test_b12_a_stopped_worker_whose_job_ended_elsewhere_changes_nothing(self) -> None:
         with worker() as stopped:
@@ -334,7 +335,7 @@ class TestDeath:
                 os.killpg(stopped.process.pid, signal.SIGCONT)
 
         again = stored(result)
-        assert (again.state, again.attempt, again.claim) == ("completed", 2, finished.claim)
+        assert (again.state, again.attempt, again.claim) == ("completed", finished.attempt, finished.claim)
         assert again.finished_at == finished.finished_at
         result.refresh()
         assert result.return_value == "zombie"

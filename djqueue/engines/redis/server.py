@@ -34,7 +34,7 @@ def inspect(client: Client) -> Inspection:
     about = {
         "persistence": persistence,
         "eviction": info.get("maxmemory_policy", "unknown"),
-        "memory": f"{info.get('used_memory_human', '?')} of {_limit(info)}",
+        "memory": _memory(info),
         "role": "replica" if info.get("role") == "slave" else "primary",
         "cluster": "yes" if info.get("cluster_enabled") == "1" else "no",
     }
@@ -155,12 +155,10 @@ def _shortage(info: Mapping[str, str]) -> list[Concern]:
     if used <= limit:
         text = f"{100 * used / limit:.0f} % of the server's memory is in use; when it is full, nothing can be enqueued."
         return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM)]
-    text = (
-        f"The server's memory is full ({info.get('used_memory_human', '?')} of {_limit(info)}): nothing can be enqueued. Workers go"
-        " on with what waits."
-    )
+    text = f"The server's memory is full ({_memory(info)}): nothing can be enqueued. Workers go on with what waits."
     return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM, keeps_jobs_out=True)]
 
 
-def _limit(info: Mapping[str, str]) -> str:
-    return info.get("maxmemory_human", "?") if info.get("maxmemory", "0") != "0" else "all that there is"
+def _memory(info: Mapping[str, str]) -> str:
+    used = info.get("used_memory_human", "?")
+    return f"{used} of {info.get('maxmemory_human', '?')}" if info.get("maxmemory", "0") != "0" else f"{used}, no limit"

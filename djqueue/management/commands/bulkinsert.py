@@ -40,7 +40,9 @@ class Command(ReportingCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("task", metavar="TASK", help="The path of the task, like shop.tasks.send.")
         parser.add_argument("file", metavar="FILE", help="The file, which may end in .gz, or - for standard input.")
-        parser.add_argument("--format", choices=lines.FORMATS, help="Otherwise: csv if the name says so, else jsonl.")
+        parser.add_argument(
+            "--format", choices=lines.FORMATS, help="Default: csv if the name of the file ends so, else jsonl."
+        )
         parser.add_argument(
             "--map",
             action="append",
