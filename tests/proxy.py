@@ -76,6 +76,8 @@ class Proxy:
             writer.transport.abort()
 
     async def _end(self) -> None:
+        for _ in range(10):  # a connection accepted just now gets its task only after some rounds of the loop
+            await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

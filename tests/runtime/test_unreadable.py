@@ -283,3 +283,48 @@ def stored_state(id: int) -> JobState:
     job = engine().get(id)
     assert job is not None
     return job.state
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value"),
+    [
+        ("paused", b"mail", b"1"),
+        ("paused", b"\xff", b""),
+        ("workers", b"x", b"\xff\x00"),
+        ("workers", str(uuid4()).encode(), msgpack.packb(["a", "b", 1, ["default"], 1])),
+        ("finished", b"nothing", 1.0),
+        ("due", b"nothing", float("-inf")),
+        ("due", b"", 1e300),
+    ],
+)
+def test_entries_written_by_hand_into_redis_hide_no_page_and_fail_no_command(
+    key: str, field: bytes, value: Any, server: Any
+) -> None:
+    tasks.noop.enqueue()
+    name = f"{{djqueue}}:{key}"
+    if isinstance(value, float):
+        server.zadd(name, {field: value})
+    else:
+        server.hset(name, field, value)
+
+    expect_everything_is_shown()
+
+
+def test_an_unreadable_job_that_no_worker_has_put_aside_yet_hides_no_page_and_fails_no_command(
+    server: Any,
+) -> None:
+    result = tasks.noop.enqueue()
+    server.set(f"{{djqueue}}:job:{result.id}", b"edited")
+
+    expect_everything_is_shown()
+
+
+def expect_everything_is_shown() -> None:
+    client = browser()
+    pages = ["job", "finishedjob", "queue", "worker"]
+    assert [client.get(f"/admin/djqueue/{page}/").status_code for page in pages] == [200] * 4
+    out = StringIO()
+    call_command("queuestats", stdout=out)
+    assert "default" in out.getvalue()
+    assert "No worker is alive" in health()
+    assert engine().find(JobFilter(states=(JobState.SCHEDULED, JobState.COMPLETED)), last=2**40) == []

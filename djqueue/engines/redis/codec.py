@@ -12,7 +12,7 @@ from uuid import UUID
 import msgpack
 
 from djqueue.moments import as_aware
-from djqueue.records import ClaimedJob, Job, NewJob, TakenJob
+from djqueue.records import ClaimedJob, Job, NewJob, QueueRules, TakenJob
 from djqueue.states import JobState
 
 STATES = (
@@ -98,6 +98,27 @@ def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
 
 UNREADABLE = "unreadable"
 """What stands for the task of a job that somebody edited so that it cannot be read."""
+
+
+def read_pause(name: bytes, about: bytes) -> QueueRules:
+    """Return a pause as stored. One that cannot be read pauses its queue all the same, so it is returned too."""
+    queue = name.decode(errors="replace")
+    try:
+        at, by, reason = unpack(about)
+        return QueueRules(queue, moment(at), str(by), str(reason))
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
+        return QueueRules(queue, _EPOCH, UNREADABLE, UNREADABLE)
+
+
+def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any], int, bool] | None:
+    """Return what a worker said of itself, its last beat and whether it is draining; None for an entry that is not a worker's."""
+    try:
+        UUID(id.decode())
+        name, hostname, pid, queues, concurrency = unpack(about)
+        _, beat_at, is_draining = unpack(beat)
+        return [str(name), str(hostname), int(pid), [*queues], int(concurrency)], int(beat_at), bool(is_draining)
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
+        return None
 
 
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:

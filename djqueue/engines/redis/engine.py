@@ -20,8 +20,9 @@ from djqueue.engines.redis.codec import (
     moment,
     one,
     read_job,
+    read_pause,
+    read_worker,
     times,
-    unpack,
 )
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.health import health
@@ -176,22 +177,25 @@ class RedisEngine(Steering, Walks):
         rows = []
         for queue, *numbers, oldest in self.client.run("counts"):
             states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
-            rows.append(QueueCounts(queue.decode(), states, None if oldest is None else oldest / 1_000_000))
+            rows.append(
+                QueueCounts(queue.decode(errors="replace"), states, None if oldest is None else oldest / 1_000_000)
+            )
         return rows
 
     def queues(self) -> list[QueueRules]:
         """Return the queues about which somebody decided something."""
         flat = iter(self.client.run("queues"))
-        paused = ((name.decode(), unpack(about)) for name, about in zip(flat, flat, strict=True))
-        return sorted(QueueRules(name, moment(at), by, reason) for name, (at, by, reason) in paused)
+        return sorted(read_pause(name, about) for name, about in zip(flat, flat, strict=True))
 
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that the store knows."""
         now, about, beats, dead = self.client.run("workers")
-        beat_of = dict(zip(beats[::2], map(unpack, beats[1::2]), strict=True))
+        beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
         found = []
-        for id, (name, hostname, pid, queues, concurrency) in zip(about[::2], map(unpack, about[1::2]), strict=True):
-            _, beat_at, is_draining = beat_of[id]
+        for id, info in zip(about[::2], about[1::2], strict=True):
+            if (read := read_worker(id, info, beat_of.get(id))) is None:
+                continue
+            (name, hostname, pid, queues, concurrency), beat_at, is_draining = read
             silent = (now - beat_at) / 1e6
             found.append(
                 WorkerStatus(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import UNREADABLE, unpack
+from djqueue.engines.redis.codec import UNREADABLE, read_worker, unpack
 from djqueue.engines.redis.server import inspect
 from djqueue.vitals import Health, ParkedJob, SeenQueue, SeenWorker
 
@@ -21,20 +21,23 @@ def health(client: Client) -> Health:
     workers, served = [], set()
     beat_of = dict(_pairs(beats))
     for id, info in _pairs(about):
-        name, _, _, queues, _ = unpack(info)
-        _, beat_at, is_draining = unpack(beat_of[id])
+        if (read := read_worker(id, info, beat_of.get(id))) is None:
+            continue
+        (name, _, _, queues, _), beat_at, is_draining = read
         silent = (now - beat_at) / 1e6
         workers.append(SeenWorker(name, sorted(queues), silent, id in dead))
         if id not in dead and not is_draining and silent < _SERVING_SECONDS:
             served.update(queues)
     found = {
-        name.decode(): (None if waits is None else waits / 1e6, bool(paused))
+        name.decode(errors="replace"): (None if waits is None else waits / 1e6, bool(paused))
         for name, waits, is_busy, paused in seen
         if waits is not None or is_busy or paused
     }
     leader = dict(_pairs(lead))
     # Lua writes an empty map as it writes an empty list.
     loops = dict(unpack(leader[b"loops"])) if leader else {}
+    # Scores are doubles; an edited one may be infinite.
+    first_due = None if due is None else max(0.0, float(due))
     is_led = leader and int(leader[b"expires_at"]) > now
     return Health(
         queues=[SeenQueue(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})],
@@ -42,7 +45,7 @@ def health(client: Client) -> Health:
         parked=[ParkedJob(int(id), _text(task), _reason(why)) for (id, task), why in _pairs(aside)[:_MOST_PARKED]],
         leader_seconds=(now - int(leader[b"elected_at"])) / 1e6 if is_led else None,
         loops={name: (now - at) / 1e6 for name, at in loops.items()},
-        overdue_seconds=(now - int(due)) / 1e6 if due is not None and int(due) <= now else None,
+        overdue_seconds=(now - first_due) / 1e6 if first_due is not None and first_due <= now else None,
         history_rows=history,
         cron_entries=entries,
         scheduler_seconds=None if silent is None else silent / 1e6,

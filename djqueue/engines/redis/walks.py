@@ -90,7 +90,7 @@ class Walks:
     def _few(self, jobs: JobFilter) -> list[int] | None:
         """Return the ids, in their order, among which such jobs are, if they are few; None: all that there are."""
         ids = self.client.run("few", _digits(jobs), jobs.queue or "", PATIENCE)
-        return None if ids is None else sorted(set(map(int, ids)))
+        return None if ids is None else sorted({int(id) for id in ids if id.isdigit()})
 
     def _named(self, ids: list[int] | None) -> bytes:
         return b"" if ids is None else self.client.pack(list(map(str, ids)))

@@ -28,6 +28,6 @@ end
 local answer = {}
 for _, queue in ipairs(order) do
     local row = counts[queue]
-    answer[#answer + 1] = {queue, row[1], row[2], row[3], row[4], row[5], row[1] > 0 and oldest_wait(queue, now)}
+    answer[#answer + 1] = {queue, row[1], row[2], row[3], row[4], row[5], row[1] > 0 and oldest_wait(queue, now) or false}
 end
 return answer

@@ -108,7 +108,8 @@ local function ready_at_of(id)
 end
 
 local function oldest_wait(queue, now)
-    -- How many microseconds the oldest available job of a queue has waited; nil if there is none. It is the first of one of the
+    -- How many microseconds the oldest available job of a queue has waited; nil if there is none, or none that can be
+    -- read. It is the first of one of the
     -- priorities; they are visited one after the other, 201 at the most.
     local from, first = '-inf', nil
     while true do
