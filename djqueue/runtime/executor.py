@@ -166,10 +166,10 @@ class Executor:
         job = run.execution.job
         is_acknowledged = False
         try:
+            args, kwargs = self._arguments(run)
+            if self._observers.want_start:
+                self._observers.started(run)  # before the transaction: a receiver whose SQL fails would abort it
             with self._engine.transaction() as alias:
-                args, kwargs = self._arguments(run)
-                if self._observers.want_start:
-                    self._observers.started(run)
                 try:
                     value = copy_context().run(self._call_with_surroundings, run, args, kwargs)
                 except BaseException as error:

@@ -6,6 +6,8 @@ import gc
 import json
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -223,6 +225,30 @@ def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> 
 
     assert len(bench.acks.put_back) == 500
     eventually(lambda: (gc.collect(), sum(isinstance(each, Run) for each in gc.get_objects()) <= 2)[1])
+
+
+def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    class Store:
+        @contextmanager
+        def transaction(self) -> Iterator[str]:
+            happened.append("begin")
+            yield "default"
+
+        def ack_here(self, ack: Any) -> bool:
+            happened.append("ack")
+            return True
+
+    bench = Bench(1)
+    monkeypatch.setattr(bench.executor, "_engine", Store())
+    monkeypatch.setattr(bench.acks, "settle_elsewhere", lambda place, accepted: None, raising=False)
+    monkeypatch.setattr(Observers, "want_start", True)
+    monkeypatch.setattr(Observers, "started", lambda self, run: happened.append("started"))
+
+    bench.run((replace(tasks.noop, transactional=True), []))
+
+    assert happened == ["started", "begin", "ack"]
 
 
 @pytest.mark.parametrize("timeout", [None, timedelta(hours=1)])
