@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -63,7 +64,7 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     return dict(zip(NewJob._fields, map(list, zip(*jobs, strict=True)), strict=True))
 
 
-class Insertion:
+class Insertion(ABC):
     """The statements that store jobs with unique keys, in their order; how they are run is up to a subclass."""
 
     is_in_transaction: bool
@@ -264,19 +265,21 @@ class Insertion:
         """Return the last job of each key."""
         return [*{self._key(place): self._jobs[place] for place in places if self._key(place)}.values()]
 
+    @abstractmethod
     def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _save(self) -> str | None:
         """Begin what may be undone; None: nothing could be, each statement is a transaction of its own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _undo(self, savepoint: str | None) -> None:
-        raise NotImplementedError
+        """Take back what was done since the savepoint."""
 
+    @abstractmethod
     def _keep(self, savepoint: str | None) -> None:
-        raise NotImplementedError
+        """Release the savepoint and keep what was done since."""
 
 
 class _DjangoInsertion(Insertion):
