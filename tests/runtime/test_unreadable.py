@@ -291,7 +291,7 @@ def stored_state(id: int) -> JobState:
         ("paused", b"mail", b"1"),
         ("paused", b"\xff", b""),
         ("workers", b"x", b"\xff\x00"),
-        ("workers", str(uuid4()).encode(), msgpack.packb(["a", "b", 1, ["default"], 1])),
+        ("workers", b"5b0c1e9a-8f4d-4c59-9d2e-3f6a7b8c9d0e", msgpack.packb(["a", "b", 1, ["default"], 1])),
         ("finished", b"nothing", 1.0),
         ("due", b"nothing", float("-inf")),
         ("due", b"", 1e300),
