@@ -10,6 +10,7 @@ When is a further execution explained? Take two executions of one job that follo
 - B is the stale one of the two: its process began it in the second in which it went on after such a stop.
 - A's process was told to leave (SIGTERM, to it or to its supervisor) and A ran on for longer than it may, or its outcome could not
   be stored for as long.
+- A's supervisor was told a second time to leave while A ran: it hands back what runs.
 - A is transactional and the store went away around its commit.
 - A's process was told by its own task to end its event loop, and A was cut off by that.
 - A broke its own connection and said so ("unclear"): it may be completed or run again.
@@ -272,7 +273,10 @@ class _Checker:
     def _had_to_leave(self, a: Execution) -> bool:
         end = self._unstored_until(a)
         supervisor = self.h.supervisor_of.get(a.pid, 0)
-        asked = [*self.h.terms.get(a.pid, ()), *self.h.terms.get(supervisor, ()), *self.h.kills.get(supervisor, ())]
+        told = self.h.terms.get(supervisor, ())
+        if any(a.start <= at <= end for at in sorted(told)[1:]):
+            return True
+        asked = [*self.h.terms.get(a.pid, ()), *told, *self.h.kills.get(supervisor, ())]
         return any(at + LEAVE_SECONDS <= end and (a.end is None or at <= end) for at in asked)
 
     def _ended(self, a: Execution) -> float:

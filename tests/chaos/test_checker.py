@@ -125,6 +125,20 @@ def a_second_run_after_an_outage_alone() -> History:
 
 
 @planted("no explanation")
+def a_second_run_after_its_supervisor_was_told_once_to_leave() -> History:
+    made = history(ran(1, 4, "broken off"), ran(5, 6, pid=OTHER))
+    made.terms[SUPERVISOR] = [3.9]
+    return made
+
+
+@planted("no explanation")
+def a_second_run_of_what_ended_before_its_supervisor_was_told_again_to_leave() -> History:
+    made = history(ran(1, 2), ran(30, 31, pid=OTHER))
+    made.terms[SUPERVISOR] = [1.5, 25]
+    return made
+
+
+@planted("no explanation")
 def a_second_run_after_a_short_stop() -> History:
     made = history(ran(1, 20), ran(12, 13, pid=OTHER, attempt=2))
     made.stops[SUPERVISOR] = [Span(2, 7)]
@@ -225,6 +239,13 @@ def test_a_kill_after_an_outage_that_kept_the_outcome_from_being_stored_explains
 def test_a_supervisor_that_was_stopped_for_long_explains_an_overlap() -> None:
     made = history(ran(1, 25), ran(16, 17, pid=OTHER, attempt=2))
     made.stops[SUPERVISOR] = [Span(2, 20)]
+
+    assert check(made) == []
+
+
+def test_a_supervisor_that_is_told_twice_to_leave_explains_the_next_run_of_what_it_handed_back() -> None:
+    made = history(ran(1, 4, "broken off"), ran(4.1, 6, pid=OTHER))
+    made.terms[SUPERVISOR] = [2, 3.9]
 
     assert check(made) == []
 
