@@ -73,8 +73,10 @@ def test_t42_nothing_of_the_lists_is_cut(viewer: Client, tmp_path: Path) -> None
         "attempted_by": worker.pk,
         "priority": -100,
     }
-    make_job(state="executing", attempted_at=ago(days=1), **values)
-    make_finished(state="discarded", attempt=20, ready_at=ago(days=3), attempted_at=ago(days=2), **values)
+    make_job(id=12_345_678, state="executing", attempted_at=ago(days=1), **values)
+    make_finished(
+        id=12_345_679, state="discarded", attempt=20, ready_at=ago(days=3), attempted_at=ago(days=2), **values
+    )
 
     for url in ("/admin/djqueue/job/", "/admin/djqueue/finishedjob/"):
         html = viewer.get(url).content.decode()
@@ -84,8 +86,17 @@ def test_t42_nothing_of_the_lists_is_cut(viewer: Client, tmp_path: Path) -> None
 
 
 def test_nothing_is_cut_of_jobs_that_wait_for_minutes(viewer: Client, tmp_path: Path) -> None:
-    make_job(task="lookapp.tasks.clean_up", queue="mail", priority=20, ready_at=ago(minutes=2, seconds=50))
-    make_job(state="retryable", attempt=12, priority=-20, scheduled_at=ago(hours=-23, minutes=-59, seconds=-30))
+    # The width of an id is part of the width of the list.
+    make_job(
+        id=12_345_678, task="lookapp.tasks.clean_up", queue="mail", priority=20, ready_at=ago(minutes=2, seconds=50)
+    )
+    make_job(
+        id=12_345_679,
+        state="retryable",
+        attempt=12,
+        priority=-20,
+        scheduled_at=ago(hours=-23, minutes=-59, seconds=-30),
+    )
 
     script = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('#changelist .results'))"
     wanted, there_is = measure(viewer.get("/admin/djqueue/job/").content.decode(), script, tmp_path)

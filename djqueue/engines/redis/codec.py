@@ -116,7 +116,7 @@ def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any],
         UUID(id.decode())
         name, hostname, pid, queues, concurrency = unpack(about)
         _, beat_at, is_draining = unpack(beat)
-        return [str(name), str(hostname), int(pid), [*queues], int(concurrency)], int(beat_at), bool(is_draining)
+        return [str(name), str(hostname), int(pid), {**queues}, int(concurrency)], int(beat_at), bool(is_draining)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
         return None
 
