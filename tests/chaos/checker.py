@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 ACK_SECONDS = 2.0
 RECOVERY_SECONDS = 12.0
 SILENT_SECONDS = 8.0
+RELAY_SECONDS = 30.0
+"""What stayed in the outbox is sent when it is ten seconds old, by the next look of the leader, which may have to be elected first."""
 LEAVE_SECONDS = 28.0
 CLAIM_SECONDS = 1.0
 """What is fetched is begun, or handed back, within that time."""
@@ -157,7 +159,7 @@ class History:
         """Whether the store forgot that it took this job."""
         at = arrived = self.acknowledged[job]
         if job in self.followed_up:
-            arrived = max((o.end + RECOVERY_SECONDS for o in self.outages if o.meets(at - 1, at)), default=at)
+            arrived = max((o.end + RELAY_SECONDS for o in self.outages if o.meets(at - 1, at)), default=at)
         return any(span.meets(at, arrived) for span in self.forgotten)
 
     def lost(self) -> list[int]:
