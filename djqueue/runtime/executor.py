@@ -112,7 +112,8 @@ class Executor:
                     seconds = 0.0
                 execution = lane.next_for_thread(execution.place, seconds, self._release_connections)
         finally:
-            django_connections.close_all()
+            # A thread that ends with an exception would write a traceback of its own beside the log.
+            hooks.call(django_connections.close_all, None, "The connections of a thread that ends could not be closed.")
 
     @staticmethod
     def _release_connections() -> None:

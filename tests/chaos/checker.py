@@ -209,7 +209,9 @@ class _Checker:
             if h.effects[job] < least or (most is not None and h.effects[job] > most):
                 yield f"its effect is there {h.effects[job]} times instead of {least}."
         for e in executions:
-            if e.pid in h.copies:
+            if (
+                e.pid in h.copies and e.pid not in h.supervisor_of
+            ):  # a worker may have got the number of a copy that is gone
                 yield f"attempt {e.attempt} ran in process {e.pid}, the copy that a fork made of {h.copies[e.pid]}."
         for a, b in pairwise(executions):
             reason = self._explain(a, b)

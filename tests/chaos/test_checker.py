@@ -221,6 +221,13 @@ def test_a_planted_violation_is_found(name: str) -> None:
     assert any(expected in sentence for sentence in found), found
 
 
+def test_a_worker_may_have_the_process_id_of_a_copy_that_is_gone() -> None:
+    made = history(ran(1, 2))
+    made.copies[CHILD] = 303
+
+    assert check(made) == []
+
+
 def test_a_killed_run_explains_the_next() -> None:
     made = history(ran(1, None), ran(2, 3, pid=OTHER, attempt=2))
     made.kills[CHILD] = [1.5]
