@@ -10,6 +10,7 @@ stop a server without the others noticing. The process that hands out the tests 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -27,6 +28,7 @@ def hands_out(config: pytest.Config) -> bool:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
     global _server
+    _heed_signals()
     if hands_out(early_config):
         # The processes that run the tests do not read addopts before they load the settings.
         os.environ["PYTEST_PLUGINS"] = "tests.database,tests.stores"
@@ -37,6 +39,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         _server.start()
         os.environ["DATABASE_URL"] = _server.url
     return (yield)
+
+
+def _heed_signals() -> None:
+    """Undo what a run in the background (nohup, some CI runners) ignores: the processes that tests start would ignore it too."""
+    for number, plain in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, plain)
 
 
 @pytest.hookimpl(trylast=True)
