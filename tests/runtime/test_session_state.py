@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from djqueue.states import FINAL_STATES
+from djqueue.jobs.states import FINAL_STATES
 from tests.ledger import sessions, tasks
 from tests.ledger.models import Entry
 from tests.processes import eventually, worker
