@@ -11,7 +11,7 @@ import pytest
 from djqueue import compat, telemetry
 from djqueue.backends import RedisBackend
 from djqueue.backends import redis as redis_backend
-from djqueue.jobs.records import Job
+from djqueue.jobs.records import Job, JobFilter
 from tests import settings as test_settings
 from tests import stores
 from tests.proxy import Proxy, proxy
@@ -69,9 +69,8 @@ def through(between: Proxy) -> str:
 
 def jobs_of(backend: RedisBackend) -> list[Job]:
     """All jobs in the store, in the order of their ids."""
-    client = backend.engine.client
-    last = int(client.command("GET", client.key + b"seq") or 0)
-    return [job for id in range(1, last + 1) if (job := backend.engine.get(id)) is not None]
+    ids = backend.engine.find(JobFilter(), last=2**53, limit=100_000)
+    return [job for id in ids if (job := backend.engine.get(id)) is not None]
 
 
 def names(events: Events) -> list[str]:

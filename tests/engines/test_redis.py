@@ -300,6 +300,33 @@ class TestServer:
         given = [*(job.id for job in lost), *reserved]
         assert not {*given, *(job.id for job in kept)} & {job.id for job in again}
 
+    def test_two_restarts_that_are_both_forgotten_give_different_ids(self):
+        """The second server begins with the same file as the first one: that any other was there is not in it."""
+        with embedded.valkey() as server, closing(RedisEngine(server.url)) as engine:
+            given = [job.id for job in engine.insert([NewJob("tests.task") for _ in range(3)])]
+            log = next(server.data_directory.glob("appendonlydir/*.incr.aof"))
+            length = log.stat().st_size
+            for _ in range(3):
+                server.stop("immediate")
+                assert log.stat().st_size >= length
+                os.truncate(log, length)
+                server.start()
+                given += [job.id for job in engine.insert([NewJob("tests.task") for _ in range(20)])]
+                given += engine.reserve(1000)
+
+        assert len(given) == len(set(given)) == 3 + 3 * 1020
+
+    def test_one_restart_skips_few_enough_ids_for_a_hundred_thousand_restarts(self, engine, admin):
+        engine.reserve(1)
+        before = int(admin.get("{djqueue}:seq"))
+        engine.close()
+        admin.set("{djqueue}:server", "another one")
+
+        [id] = engine.reserve(1)
+
+        assert 2**20 < id - before <= 2**20 + 2**28
+        assert 100_000 * (2**20 + 2**27) < 2**44  # half of the most, as it is on the average
+
     def test_one_that_was_not_restarted_skips_none(self, engine, server):
         [first] = engine.insert([NewJob("tests.task")])
 

@@ -33,7 +33,8 @@ twice.
 
 **Known weak spots.** Nothing here commits together with a database: ``is_transactional`` is false, and the backend stores jobs
 after the commit. What a server had not written to its disk when it died is lost, with ``appendfsync everysec`` a second; on a
-fail-over, what the replica had not received. A server that may evict keys loses jobs, and is refused at the start of a worker.
+fail-over, what the replica had not received. The ids of such jobs are not given again: each new server skips some, as many as its
+clock says (``arrive.lua``, which has the limits). A server that may evict keys loses jobs, and is refused at the start of a worker.
 
 ``client.py`` is the connection, ``scripts.py`` loads the scripts, ``codec.py`` reads what they wrote, ``parts.py`` splits what is
 too much for one. ``engine.py`` has the verbs of the application, with ``unique.py``, ``control.py`` and ``search.py``; ``worker.py``
