@@ -63,14 +63,14 @@ class Bench:
             ["default"], slots, start_thread=self.executor.start_thread, start_async=self.executor.start_async
         )
 
-    def run(self, *calls: tuple[Task, list[Any]]) -> None:
+    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
         """Execute jobs, numbered from 0, to the end of all."""
         now = datetime.now(UTC)
         self.lane.add(
             [
                 Execution(
                     ClaimedJob(
-                        *(number, 1, "default", "x", json.dumps(args), "{}", 1, 3, 0),
+                        *(number, 1, "default", "x", json.dumps(args), "{}", 1, max_attempts, 0),
                         *(now, None, None, None, now, "[]", "{}", now),
                     ),
                     task,
