@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from djqueue.backoff import Exponential, Linear
     from djqueue.compat import TaskResultDoesNotExist
     from djqueue.cron.entry import Cron
     from djqueue.exceptions import (
@@ -36,9 +35,10 @@ if TYPE_CHECKING:
         UnreadableJob,
         WorkerLost,
     )
-    from djqueue.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
-    from djqueue.tasks import Task, task
-    from djqueue.unique import Unique
+    from djqueue.tasks.backoff import Exponential, Linear
+    from djqueue.tasks.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks.task import Task, task
+    from djqueue.tasks.unique import Unique
 
 __version__ = "0.1.0"
 
@@ -79,11 +79,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tasks": ("Task", "task"),
-    "results": ("BulkResult", "JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
-    "backoff": ("Exponential", "Linear"),
+    "tasks.task": ("Task", "task"),
+    "tasks.results": ("BulkResult", "JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "tasks.backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
-    "unique": ("Unique",),
+    "tasks.unique": ("Unique",),
     "cron.entry": ("Cron",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

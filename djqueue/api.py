@@ -1,4 +1,4 @@
-"""Steer jobs and queues from code: what the admin's buttons and ``manage.py queuectl`` call.
+"""Control jobs and queues from code: what the admin's buttons and ``manage.py queuectl`` call.
 
 ::
 
@@ -9,7 +9,7 @@
     api.discard(api.JobFilter(queue="mail", older_than=timedelta(days=2)))     # all that match, in batches
     api.pause("mail", reason="The provider is down.")
 
-One job is answered with what became of it (``Steered``), several with a list of that, a filter with counts (``Report``).
+One job is answered with what became of it (``Controlled``), several with a list of that, a filter with counts (``Report``).
 Nothing raises because a job is in the wrong state, or gone: that is in the answer, as a sentence.
 
 The verbs join the caller's transaction. Without one, each batch is a transaction of its own, so nobody waits long for a
@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from asgiref.sync import sync_to_async
 
 from djqueue import compat, conf
-from djqueue.compression import readable
-from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
-from djqueue.moments import as_django
-from djqueue.records import Found, Job, JobFilter, Steered, SteerOutcome
-from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
+from djqueue.jobs.compression import readable
+from djqueue.jobs.encoding import is_storable
+from djqueue.jobs.moments import as_django
+from djqueue.jobs.records import Controlled, ControlOutcome, Found, Job, JobFilter
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 if TYPE_CHECKING:
     OneJob = int | str | compat.TaskResult[..., Any]
@@ -44,7 +44,7 @@ _EXAMPLES = 5
 _TIMES = ("attempted_at", "inserted_at", "scheduled_at", "ready_at", "expires_at", "started_at", "finished_at")
 _WAITING = tuple(state for state in LIVE_STATES if state is not JobState.EXECUTING)
 
-STEERABLE: Mapping[str, tuple[JobState, ...]] = {
+CONTROLLABLE: Mapping[str, tuple[JobState, ...]] = {
     "cancel": LIVE_STATES,
     "retry": (*FINAL_STATES, JobState.SCHEDULED, JobState.RETRYABLE),
     "discard": _WAITING,
@@ -57,7 +57,7 @@ STEERABLE: Mapping[str, tuple[JobState, ...]] = {
 class Report:
     """What became of many jobs."""
 
-    outcomes: dict[SteerOutcome, int] = field(default_factory=dict)
+    outcomes: dict[ControlOutcome, int] = field(default_factory=dict)
     """How many jobs were cancelled, requested to end, retried, discarded, deleted or skipped."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Why nothing was done → to how many jobs."""
@@ -67,10 +67,10 @@ class Report:
     @property
     def done(self) -> int:
         """To how many jobs something was done."""
-        return sum(count for outcome, count in self.outcomes.items() if outcome is not SteerOutcome.SKIPPED)
+        return sum(count for outcome, count in self.outcomes.items() if outcome is not ControlOutcome.SKIPPED)
 
-    def add(self, steered: Iterable[Steered]) -> None:
-        for one in steered:
+    def add(self, controlled: Iterable[Controlled]) -> None:
+        for one in controlled:
             self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
             if not one.is_done:
                 # By kind: which job holds a key is different for each.
@@ -93,64 +93,66 @@ def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
 @overload
 def cancel(  # type: ignore[overload-overlap]  # a string is an iterable of strings
     jobs: OneJob, *, by: object = "", reason: str = "", using: str | None = None
-) -> Steered: ...
+) -> Controlled: ...
 @overload
 def cancel(jobs: JobFilter, *, by: object = "", reason: str = "", using: str | None = None) -> Report: ...
 @overload
-def cancel(jobs: Iterable[OneJob], *, by: object = "", reason: str = "", using: str | None = None) -> list[Steered]: ...
+def cancel(
+    jobs: Iterable[OneJob], *, by: object = "", reason: str = "", using: str | None = None
+) -> list[Controlled]: ...
 def cancel(
     jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
-) -> Steered | list[Steered] | Report:
+) -> Controlled | list[Controlled] | Report:
     """Cancel jobs: those that wait end at once, those that execute are asked to end (outcome ``requested``)."""
-    return _steer("cancel", jobs, using, by=_name(by), reason=reason)
+    return _control("cancel", jobs, using, by=_name(by), reason=reason)
 
 
 @overload
 def retry(  # type: ignore[overload-overlap]  # a string is an iterable of strings
     jobs: OneJob, *, using: str | None = None
-) -> Steered: ...
+) -> Controlled: ...
 @overload
 def retry(jobs: JobFilter, *, using: str | None = None) -> Report: ...
 @overload
-def retry(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Steered]: ...
-def retry(jobs: SomeJobs, *, using: str | None = None) -> Steered | list[Steered] | Report:
+def retry(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Controlled]: ...
+def retry(jobs: SomeJobs, *, using: str | None = None) -> Controlled | list[Controlled] | Report:
     """Run jobs again that are finished, or now that wait for a time. There is room for one more attempt."""
-    return _steer("retry", jobs, using)
+    return _control("retry", jobs, using)
 
 
 @overload
 def discard(  # type: ignore[overload-overlap]  # a string is an iterable of strings
     jobs: OneJob, *, by: object = "", reason: str = "", using: str | None = None
-) -> Steered: ...
+) -> Controlled: ...
 @overload
 def discard(jobs: JobFilter, *, by: object = "", reason: str = "", using: str | None = None) -> Report: ...
 @overload
 def discard(
     jobs: Iterable[OneJob], *, by: object = "", reason: str = "", using: str | None = None
-) -> list[Steered]: ...
+) -> list[Controlled]: ...
 def discard(
     jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
-) -> Steered | list[Steered] | Report:
+) -> Controlled | list[Controlled] | Report:
     """End jobs that wait as discarded."""
-    return _steer("discard", jobs, using, by=_name(by), reason=reason)
+    return _control("discard", jobs, using, by=_name(by), reason=reason)
 
 
 @overload
 def delete(  # type: ignore[overload-overlap]  # a string is an iterable of strings
     jobs: OneJob, *, using: str | None = None
-) -> Steered: ...
+) -> Controlled: ...
 @overload
 def delete(jobs: JobFilter, *, using: str | None = None) -> Report: ...
 @overload
-def delete(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Steered]: ...
-def delete(jobs: SomeJobs, *, using: str | None = None) -> Steered | list[Steered] | Report:
+def delete(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Controlled]: ...
+def delete(jobs: SomeJobs, *, using: str | None = None) -> Controlled | list[Controlled] | Report:
     """Delete jobs that are finished or wait; never one that executes."""
-    return _steer("delete", jobs, using)
+    return _control("delete", jobs, using)
 
 
 def count(verb: str, jobs: JobFilter, *, using: str = DEFAULT_ALIAS, limit: int = COUNT_LIMIT) -> Found:
     """Count the jobs of a filter to which a verb (``cancel``, ``retry``, ``discard``, ``delete``) would do something."""
-    return engine_of(using).count(_steerable(verb, jobs), limit=limit)
+    return engine_of(using).count(_controllable(verb, jobs), limit=limit)
 
 
 def pause(queue: str, *, by: object = "", reason: str = "", using: str = DEFAULT_ALIAS) -> bool:
@@ -172,7 +174,7 @@ def engine_of(alias: str) -> Engine:
     return engine
 
 
-def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Steered]]) -> Iterator[Steered]:
+def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Controlled]]) -> Iterator[Controlled]:
     """Act on any number of jobs, a batch at a time."""
     batch: list[int] = []
     for id in ids:
@@ -184,27 +186,27 @@ def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Steered]]) ->
         yield from act(batch)
 
 
-def _steer(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Steered | list[Steered] | Report:
+def _control(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Controlled | list[Controlled] | Report:
     if isinstance(jobs, JobFilter):
         engine = engine_of(using or DEFAULT_ALIAS)
-        return _steer_filtered(engine, verb, _steerable(verb, jobs), values)
+        return _control_filtered(engine, verb, _controllable(verb, jobs), values)
     if isinstance(jobs, int | str | compat.TaskResult):
-        [steered] = getattr(engine_of(using or _alias(jobs)), verb)([_id(jobs)], **values)
-        return steered  # type: ignore[no-any-return]
+        [controlled] = getattr(engine_of(using or _alias(jobs)), verb)([_id(jobs)], **values)
+        return controlled  # type: ignore[no-any-return]
     several = list(jobs)
     aliases = {using or _alias(job) for job in several}
     if len(aliases) > 1:
         raise ValueError(
-            f"These jobs are of several backends: {', '.join(sorted(aliases))}. Steer those of one at a time."
+            f"These jobs are of several backends: {', '.join(sorted(aliases))}. Control those of one at a time."
         )
     if not several:
         return []
     act = getattr(engine_of(aliases.pop()), verb)
-    # All ids are read before anything is done: a bad one must not leave half of them steered.
+    # All ids are read before anything is done: a bad one must not leave half of them controlled.
     return list(in_batches([_id(job) for job in several], lambda batch: act(batch, **values)))
 
 
-def _steer_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[str, str]) -> Report:
+def _control_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[str, str]) -> Report:
     report = Report()
     after, last = 0, engine.count(jobs, limit=1).last
     while ids := engine.find(jobs, after=after, last=last, limit=BATCH):
@@ -214,17 +216,17 @@ def _steer_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mapping[
     return report
 
 
-def _steerable(verb: str, jobs: JobFilter) -> JobFilter:
+def _controllable(verb: str, jobs: JobFilter) -> JobFilter:
     """Narrow a filter to what the verb does something to."""
     for name in ("queue", "task", "task_prefix"):
         text = getattr(jobs, name)
         if text is not None and not (isinstance(text, str) and is_storable(text)):
             raise ValueError(f"Invalid {name} {text!r:.100}: no job can have it.")
     states = tuple(JobState(state) for state in jobs.states)
-    if wrong := [state.value for state in states if state not in STEERABLE[verb]]:
-        can = ", ".join(state.value for state in STEERABLE[verb])
+    if wrong := [state.value for state in states if state not in CONTROLLABLE[verb]]:
+        can = ", ".join(state.value for state in CONTROLLABLE[verb])
         raise ValueError(f"Nobody can {verb} jobs that are {' or '.join(wrong)}, only those that are: {can}.")
-    return replace(jobs, states=states or STEERABLE[verb])
+    return replace(jobs, states=states or CONTROLLABLE[verb])
 
 
 def _id(job: OneJob) -> int:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from djqueue.encoding import MAX_ARGS_BYTES
 from djqueue.exceptions import InvalidOptions
-from djqueue.records import PruneRule
-from djqueue.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
+from djqueue.jobs.encoding import MAX_ARGS_BYTES
+from djqueue.jobs.records import PruneRule
+from djqueue.jobs.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
 QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)

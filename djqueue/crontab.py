@@ -16,17 +16,18 @@ from typing import Any, Protocol, cast
 
 from django.conf import settings
 
-from djqueue import compat, registry
+from djqueue import compat
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.encoding import is_storable
 from djqueue.engines.cron import CronEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
-from djqueue.records import NewJob, UniqueRule
-from djqueue.tasks import Task
-from djqueue.unique import rule_of
+from djqueue.jobs.encoding import is_storable
+from djqueue.jobs.records import NewJob, UniqueRule
+from djqueue.tasks import registry
+from djqueue.tasks.task import Task
+from djqueue.tasks.unique import rule_of
 
 FIELDS = tuple(each.name for each in fields(CronDefinition))
 

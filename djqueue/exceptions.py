@@ -1,4 +1,4 @@
-"""What djqueue raises, and what a task raises to steer its own job.
+"""What djqueue raises, and what a task raises to control its own job.
 
 ::
 
@@ -22,7 +22,7 @@
     ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
     └── WorkerLost              recorded for a job whose worker died
 
-    Steering (raised by a task, never an error of djqueue)
+    JobSignal (raised by a task, never an error of djqueue)
     ├── Retry(delay)            fail this attempt and try again after the delay
     ├── Snooze(delay)           run again later; no attempt is spent
     ├── Cancel(reason)          end as cancelled
@@ -136,7 +136,7 @@ class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
 
 
-class Steering(Exception):
+class JobSignal(Exception):
     """Base of what a task raises to decide about its own job."""
 
 
@@ -156,7 +156,7 @@ def _as_timedelta(delay: timedelta | float) -> timedelta:
         return delay  # type: ignore[return-value]
 
 
-class Retry(Steering):
+class Retry(JobSignal):
     """Fail this attempt and run the job again after ``delay`` (a timedelta or seconds; None: the task's backoff)."""
 
     delay: timedelta | None = None  # for a subclass whose __init__ does not call this one
@@ -166,7 +166,7 @@ class Retry(Steering):
         self.delay = None if delay is None else _as_timedelta(delay)
 
 
-class Snooze(Steering):
+class Snooze(JobSignal):
     """Run the job again after ``delay`` (a timedelta or seconds) without spending an attempt."""
 
     def __init__(self, delay: timedelta | float) -> None:
@@ -174,14 +174,14 @@ class Snooze(Steering):
         super().__init__(f"The task snoozed itself for {self.delay}.")
 
 
-class Cancel(Steering):
+class Cancel(JobSignal):
     """End the job as cancelled, with a reason for whoever looks at it later."""
 
     def __init__(self, reason: str = "The task cancelled itself.") -> None:
         super().__init__(reason)
 
 
-class Discard(Steering):
+class Discard(JobSignal):
     """End the job as discarded although attempts are left, with a reason for whoever looks at it later."""
 
     def __init__(self, reason: str = "The task discarded itself.") -> None:

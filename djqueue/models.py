@@ -25,8 +25,8 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.records import NOBODY
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.jobs.records import NOBODY
+from djqueue.jobs.states import FINAL_STATES, JobState
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """``attempted_at`` of a job that was never claimed: a value of the width that the claim will write over."""

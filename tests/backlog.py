@@ -9,8 +9,8 @@ from django.db import connections
 from djqueue.compat import task_backends
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
-from djqueue.records import Job, JobFilter
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.jobs.records import Job, JobFilter
+from djqueue.jobs.states import FINAL_STATES, JobState
 
 
 def engine() -> Engine:

@@ -14,9 +14,9 @@ from django.conf import settings
 
 from djqueue import compat
 from djqueue.backends import QueueBackend
-from djqueue.records import Ack, ClaimedJob, Job, JobFilter, WorkerInfo
-from djqueue.states import LIVE_STATES, JobState
-from djqueue.tasks import Task
+from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter, WorkerInfo
+from djqueue.jobs.states import LIVE_STATES, JobState
+from djqueue.tasks.task import Task
 from tests import settings as test_settings
 from tests import stores
 

@@ -84,7 +84,7 @@ def documented_fields(module: str, name: str) -> dict[str, str]:
 
 
 def _task_options() -> str:
-    from djqueue.tasks import _STATIC_OPTIONS, Task
+    from djqueue.tasks.task import _STATIC_OPTIONS, Task
 
     said = documented_fields("tasks", "Task")
     fields = Task.__dataclass_fields__

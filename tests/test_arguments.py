@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync
 from djqueue import compat, crontab, task
 from djqueue.exceptions import InvalidArguments, InvalidCron
 from djqueue.models import Job
-from djqueue.signatures import check_arguments
+from djqueue.tasks.signatures import check_arguments
 from tests.app import tasks
 
 pytestmark = pytest.mark.django_db
@@ -114,7 +114,7 @@ def test_t26_the_crontab_says_the_same() -> None:
 
 
 def test_t26_ever_new_names_of_a_free_task_take_no_memory_for_ever() -> None:
-    from djqueue.signatures import _fitting as fitting
+    from djqueue.tasks.signatures import _fitting as fitting
 
     job = task(free)
     for number in range(2000):

@@ -23,9 +23,9 @@ from djqueue import (
     compat,
     registry,
 )
-from djqueue.encoding import encode_error
-from djqueue.results import STATUS, from_claim
-from djqueue.states import JobState
+from djqueue.jobs.encoding import encode_error
+from djqueue.jobs.states import JobState
+from djqueue.tasks.results import STATUS, from_claim
 from tests.app import tasks
 from tests.defaults import WORKER, ack, backend, committed, default_store, entry, fetch, stored, the_job
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from djqueue.backoff import DAY, LIMIT, Exponential, Linear, delay_seconds, problem_of
+from djqueue.tasks.backoff import DAY, LIMIT, Exponential, Linear, delay_seconds, problem_of
 
 attempts = st.integers(min_value=-5, max_value=10**9)
 waits = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.integers(), st.timedeltas(), st.none(), st.text())

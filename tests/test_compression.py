@@ -11,10 +11,11 @@ from django.db import transaction
 from django.test import Client
 from hypothesis import given
 
-from djqueue import JobTooLarge, Task, Unique, api, bulk, compat, task
+from djqueue import JobTooLarge, Task, Unique, api, compat, task
 from djqueue.backends import PostgresBackend
-from djqueue.compression import LEAST_BYTES, compressed, decode_arguments, readable
-from djqueue.encoding import MAX_ARGS_BYTES, Encoded, encode_arguments
+from djqueue.bulk import insert as bulk
+from djqueue.jobs.compression import LEAST_BYTES, compressed, decode_arguments, readable
+from djqueue.jobs.encoding import MAX_ARGS_BYTES, Encoded, encode_arguments
 from djqueue.models import FinishedJob, Job
 from tests import processes
 from tests.app import tasks

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from djqueue import Cron, compat, registry, task
+from djqueue import Cron, compat, task
 from djqueue.cron import CronDefinition
+from djqueue.tasks import registry
 from tests.cron.test_schedule import HOSTILE
 from tests.crontab import tasks
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from djqueue import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge, compat
-from djqueue.encoding import MAX_DEPTH, encode_arguments, encode_error, encode_result, storable
+from djqueue.jobs.encoding import MAX_DEPTH, encode_arguments, encode_error, encode_result, storable
 
 LIMIT = 10_000_000
 

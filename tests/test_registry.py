@@ -9,8 +9,9 @@ import pytest
 from django.apps import apps
 from django.test import override_settings
 
-from djqueue import UnknownTask, registry
-from djqueue.tasks import Task
+from djqueue import UnknownTask
+from djqueue.tasks import registry
+from djqueue.tasks.task import Task
 from tests.app import tasks
 
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from djqueue import conf
-from djqueue.durations import parse_duration
 from djqueue.exceptions import InvalidOptions
-from djqueue.records import PruneRule
-from djqueue.retention import Keep
-from djqueue.states import JobState
+from djqueue.jobs.durations import parse_duration
+from djqueue.jobs.records import PruneRule
+from djqueue.jobs.retention import Keep
+from djqueue.jobs.states import JobState
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 from django.test import override_settings
 
 import djqueue
-from djqueue import Task, compat, registry, task
+from djqueue import Task, compat, task
 from djqueue.compat import InvalidTask
+from djqueue.tasks import registry
 from tests.app import tasks
 
 BOTH = {
@@ -196,7 +197,7 @@ def test_a_task_survives_pickling_and_copying(made: Task) -> None:
 
 
 def test_a_pickle_of_what_is_no_task_any_more_raises_value_error() -> None:
-    from djqueue.tasks import _rebuild
+    from djqueue.tasks.task import _rebuild
 
     for name in ("calls", "gone"):
         with pytest.raises(ValueError, match="to point to a Task instance"):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from djqueue import tracebacks
-from djqueue.tracebacks import format_error
+from djqueue.jobs import tracebacks
+from djqueue.jobs.tracebacks import format_error
 
 
 def caught(function: Callable[[], object]) -> BaseException:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from djqueue import DuplicateJob, InvalidArguments, InvalidJob, Unique, compat, task
+from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job
-from djqueue.states import JobState
-from djqueue.unique import key_of
+from djqueue.tasks.unique import key_of
 from tests.app import tasks
 from tests.defaults import ack, fetch
 from tests.test_backends import Status, receiving

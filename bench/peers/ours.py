@@ -20,8 +20,8 @@ def unfinished(url: str) -> int:
 
 
 def finished(url: str) -> int:
-    from djqueue.records import JobFilter
-    from djqueue.states import JobState
+    from djqueue.jobs.records import JobFilter
+    from djqueue.jobs.states import JobState
 
     return int(_engine(url).count(JobFilter(states=(JobState.COMPLETED,))).count)
 

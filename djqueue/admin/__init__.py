@@ -9,7 +9,7 @@
     filters.py      state, queue, task, time, and the search
     jobs.py         live and finished jobs
     detail.py       one job: its page, with timeline.py (what happened when) and situation.py (why it does not run now)
-    steering.py     retry, cancel, discard and delete jobs, one or all that match
+    control.py     retry, cancel, discard and delete jobs, one or all that match
     queues.py       what waits where, and who serves it
     pausing.py      pause and resume queues
     workers.py      who is alive

@@ -21,8 +21,8 @@ from django.utils.translation import gettext
 
 from djqueue.admin.lists import RowChangeList, StoreChangeList
 from djqueue.admin.stores import database, may_view, store_of, stores
-from djqueue.encoding import is_storable
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.jobs.encoding import is_storable
 
 M = TypeVar("M", bound=models.Model)
 

@@ -29,8 +29,8 @@ from django.utils.translation import gettext, ngettext
 from djqueue.admin.glance import Glance, read
 from djqueue.admin.lists import JobList
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.jobs.states import JobState
 from djqueue.models import AbstractJob, FinishedJob, Job
-from djqueue.states import JobState
 
 LIST_FIELDS = (
     "id",

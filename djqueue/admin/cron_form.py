@@ -9,11 +9,12 @@ from django import forms
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from djqueue import crontab, registry
+from djqueue import crontab
 from djqueue.admin.stores import Store
 from djqueue.cron.entry import CronDefinition
 from djqueue.exceptions import InvalidCron
 from djqueue.models import CronEntry
+from djqueue.tasks import registry
 
 if TYPE_CHECKING:
     _Form = forms.ModelForm[CronEntry]

@@ -16,13 +16,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from djqueue.admin import gone, steering
+from djqueue.admin import control, gone
 from djqueue.admin.known import why_unknown
 from djqueue.admin.situation import Situation
 from djqueue.admin.stores import may_view, page_url, store_named, store_of
 from djqueue.admin.timeline import CANCELLED, ended_by, timeline
 from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
-from djqueue.compression import readable
+from djqueue.jobs.compression import readable
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
     args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),
-        "buttons": steering.buttons(request, job),
-        "steer_url": store.list_url(site, model_admin.model),
+        "buttons": control.buttons(request, job),
+        "control_url": store.list_url(site, model_admin.model),
         "checkbox": helpers.ACTION_CHECKBOX_NAME,
         "sentence": situation.sentence(),
         "hints": situation.hints(),

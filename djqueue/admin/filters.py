@@ -20,9 +20,9 @@ from django.utils.translation import gettext_lazy as _
 from djqueue.admin.known import known_tasks
 from djqueue.admin.stores import bare, store_of
 from djqueue.admin.words import STATE_LABELS
+from djqueue.jobs.records import JobFilter
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 from djqueue.models import AbstractJob, Job
-from djqueue.records import JobFilter
-from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
 
 PARAMETERS = ("state", "queue", "task", "within")
 _WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)

@@ -16,7 +16,7 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Left
 from django.utils.translation import gettext
 
-from djqueue.compression import readable
+from djqueue.jobs.compression import readable
 from djqueue.models import AbstractJob
 
 LIMIT = timedelta(milliseconds=500)

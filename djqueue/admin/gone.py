@@ -13,9 +13,9 @@ from django.utils.translation import gettext
 
 from djqueue.admin.stores import Store, may_view, store_of
 from djqueue.admin.words import STATE_LABELS, duration, exact
+from djqueue.jobs.retention import DEFAULT_RETENTION, Retention
+from djqueue.jobs.states import FINAL_STATES
 from djqueue.models import FinishedJob, Job
-from djqueue.retention import DEFAULT_RETENTION, Retention
-from djqueue.states import FINAL_STATES
 
 if TYPE_CHECKING:
     from djqueue.admin.jobs import AbstractJobAdmin

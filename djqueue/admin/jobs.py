@@ -19,12 +19,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin import detail, filters, gone, steering
+from djqueue.admin import control, detail, filters, gone
 from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.stores import bare, may_view, store_of
 from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
+from djqueue.jobs.states import JobState
 from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
-from djqueue.states import JobState
 
 J = TypeVar("J", bound=AbstractJob)
 
@@ -42,11 +42,11 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return store_of(request).job_list
 
-    @steering.outside_of_transactions
+    @control.outside_of_transactions
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        steering.check(self, request)
+        control.check(self, request)
         # Who types an id wants that job, whichever table holds it by now.
         job_id = filters.job_id(request.GET.get(SEARCH_VAR, ""))
         if job_id is not None and (url := detail.find(self, request, job_id)):
@@ -111,13 +111,13 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         return super().history_view(request, object_id, {"action_list": page, **(extra_context or {})})
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        return steering.VERBS["retry"].may(request)
+        return control.VERBS["retry"].may(request)
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return steering.VERBS["cancel"].may(request)
+        return control.VERBS["cancel"].may(request)
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
-        return steering.VERBS["discard"].may(request)
+        return control.VERBS["discard"].may(request)
 
     def has_remove_permission(self, request: HttpRequest) -> bool:
         # Django's own delete permission stays refused: its page knows nothing of jobs that execute.
@@ -125,19 +125,19 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
 
     @admin.action(description=_("Retry the selected jobs"), permissions=["retry"])
     def retry_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return steering.act(self, request, steering.VERBS["retry"], queryset)
+        return control.act(self, request, control.VERBS["retry"], queryset)
 
     @admin.action(description=_("Cancel the selected jobs"), permissions=["cancel"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return steering.act(self, request, steering.VERBS["cancel"], queryset)
+        return control.act(self, request, control.VERBS["cancel"], queryset)
 
     @admin.action(description=_("Discard the selected jobs"), permissions=["discard"])
     def discard_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return steering.act(self, request, steering.VERBS["discard"], queryset)
+        return control.act(self, request, control.VERBS["discard"], queryset)
 
     @admin.action(description=_("Delete the selected jobs"), permissions=["remove"])
     def delete_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return steering.act(self, request, steering.VERBS["delete"], queryset)
+        return control.act(self, request, control.VERBS["delete"], queryset)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> J | None:
         store = store_of(request)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from djqueue import registry
 from djqueue.exceptions import UnknownTask
+from djqueue.tasks import registry
 
 
 def known_tasks() -> list[str]:

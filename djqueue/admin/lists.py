@@ -17,16 +17,16 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 
-from djqueue import records
 from djqueue.admin.filters import Filter, job_id, search
 from djqueue.admin.glance import Glance, of
 from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
 from djqueue.admin.words import somebody
-from djqueue.encoding import is_storable
 from djqueue.engines.protocol import Engine
+from djqueue.jobs import records
+from djqueue.jobs.encoding import is_storable
+from djqueue.jobs.records import JobFilter, Newest
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES
 from djqueue.models import AbstractJob, Job, Worker
-from djqueue.records import JobFilter, Newest
-from djqueue.states import FINAL_STATES, LIVE_STATES
 
 if TYPE_CHECKING:
     from djqueue.admin.jobs import AbstractJobAdmin

@@ -16,8 +16,8 @@ from djqueue.admin.audit import audited, entry
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, store_of
 from djqueue.admin.words import exact
+from djqueue.jobs.records import QueueCounts
 from djqueue.models import Queue
-from djqueue.records import QueueCounts
 
 if TYPE_CHECKING:
     from djqueue.admin.queues import QueueAdmin

@@ -20,10 +20,10 @@ from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.situation import serves, worker_state
 from djqueue.admin.stores import Store, may_view, page_url, store_of
 from djqueue.admin.words import NOTHING, STATE_LABELS, ago, badge, duration
+from djqueue.jobs.records import QueueCounts
+from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.health import Finding, judge
 from djqueue.models import Job, Queue, Worker
-from djqueue.records import QueueCounts
-from djqueue.states import LIVE_STATES
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.encoding import is_storable, storable
+from djqueue.jobs.encoding import is_storable, storable
 
 MAX_REASON = 500
 

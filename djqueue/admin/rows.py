@@ -12,13 +12,13 @@ from typing import Any, TypeVar, cast
 
 from django.db import models
 
-from djqueue import records
 from djqueue.admin.lists import JobRowList, Matching
 from djqueue.admin.stores import Store
 from djqueue.cron import entry as cron
 from djqueue.engines.protocol import Engine
+from djqueue.jobs import records
+from djqueue.jobs.records import NOBODY, QueueCounts
 from djqueue.models import NEVER, AbstractJob, CronEntry, FinishedJob, Job, Queue, Worker
-from djqueue.records import NOBODY, QueueCounts
 
 M = TypeVar("M", bound=models.Model)
 COUNT_SECONDS = 2.0

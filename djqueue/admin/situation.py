@@ -11,8 +11,8 @@ from django.utils.translation import gettext, ngettext
 from djqueue.admin.stores import bare
 from djqueue.admin.timeline import CANCELLED, DISCARDED, summary
 from djqueue.admin.words import attempts, duration, exact, short, somebody
+from djqueue.jobs.states import JobState
 from djqueue.models import NEVER, AbstractJob, Queue, Worker
-from djqueue.states import JobState
 
 SILENT_AFTER = timedelta(seconds=10)
 """A worker beats every two seconds. The leader, which sees more, decides about its death."""

@@ -27,8 +27,8 @@ from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError, InvalidOptions
+from djqueue.jobs.records import QueueCounts
 from djqueue.models import AbstractJob, Job, Queue, Worker
-from djqueue.records import QueueCounts
 
 if TYPE_CHECKING:
     from djqueue.admin.lists import StoreChangeList

@@ -17,8 +17,8 @@ from djqueue.api import DEFAULT_ALIAS
 from djqueue.backends import PostgresBackend
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
+from djqueue.jobs.records import QueueCounts
 from djqueue.models import AbstractJob, FinishedJob, Job, Queue, Worker
-from djqueue.records import QueueCounts
 
 M = TypeVar("M", bound=models.Model)
 COUNT_LIMIT = timedelta(seconds=2)

@@ -8,8 +8,8 @@ from datetime import datetime
 from django.utils.translation import gettext
 
 from djqueue.admin.words import STATE_LABELS, duration, exact, parse_time
+from djqueue.jobs.states import JobState
 from djqueue.models import NEVER, AbstractJob
-from djqueue.states import JobState
 
 CANCELLED = "djqueue.exceptions.Cancel"
 """What stands as the exception in the errors of a job that was cancelled."""

@@ -14,9 +14,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from djqueue.jobs.records import NOBODY
+from djqueue.jobs.states import JobState
 from djqueue.models import NEVER
-from djqueue.records import NOBODY
-from djqueue.states import JobState
 
 NOTHING = "–"
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
-from djqueue import carriers, checks, compat, conf, hooks
-from djqueue.backends.items import Chunks, Ids, Items
-from djqueue.compression import compressed
-from djqueue.encoding import Encoded, encode_arguments
+from djqueue import checks, compat, conf, hooks, propagation
+from djqueue.backends.chunks import Chunks, Ids, Items
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DuplicateJob, InvalidJob
-from djqueue.moments import as_aware
-from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
-from djqueue.results import BulkResult, TaskResult, from_insert, from_job
-from djqueue.signatures import check_arguments, checker
-from djqueue.tasks import Task
-from djqueue.unique import key_of, rule_of
+from djqueue.jobs.compression import compressed
+from djqueue.jobs.encoding import Encoded, encode_arguments
+from djqueue.jobs.moments import as_aware
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
+from djqueue.tasks.results import BulkResult, TaskResult, from_insert, from_job
+from djqueue.tasks.signatures import check_arguments, checker
+from djqueue.tasks.task import Task
+from djqueue.tasks.unique import key_of, rule_of
 
 if TYPE_CHECKING:
-    from djqueue.outbox import Outbox
+    from djqueue.outbox.rows import Outbox
 
     _AnyTask = compat.Task[..., Any]
 
@@ -185,7 +185,7 @@ class QueueBackend(compat.BaseTaskBackend):
         self.validate_task(task)
         encoded = encode_arguments(args, kwargs, self.settings.max_args_bytes)
         check_arguments(task, args, kwargs)
-        return self._new_job(task, encoded, carriers.capture())
+        return self._new_job(task, encoded, propagation.capture())
 
     def _new_job(self, task: Task, encoded: Encoded, meta: str) -> NewJob:
         key, delay = None, task.run_in
@@ -231,7 +231,7 @@ class QueueBackend(compat.BaseTaskBackend):
         ids: array[int],
         duplicate_of: dict[int, str],
     ) -> None:
-        meta = carriers.capture()
+        meta = propagation.capture()
         if task.unique is None:
             shared = self._new_job(task, _NO_ARGUMENTS, meta)
             if task.compress:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from djqueue import conf
 from djqueue.backends.base import Inserts, QueueBackend
-from djqueue.backends.items import Chunks
-from djqueue.records import LIVE_ONLY, InsertedJob, NewJob
-from djqueue.tasks import Task
-from djqueue.unique import rule_of
+from djqueue.backends.chunks import Chunks
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob
+from djqueue.tasks.task import Task
+from djqueue.tasks.unique import rule_of
 
 if TYPE_CHECKING:
     from djqueue.engines.postgres import PostgresEngine

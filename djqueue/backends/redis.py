@@ -25,17 +25,17 @@ from django.db import connections, transaction
 
 from djqueue import conf
 from djqueue.backends.base import Inserts, QueueBackend
-from djqueue.backends.deferred import Deferred, deferred
-from djqueue.backends.items import Chunks, Ids, read_to_the_end
-from djqueue.backends.stock import Stock
-from djqueue.encoding import Encoded
+from djqueue.backends.chunks import Chunks, Ids, read_to_the_end
 from djqueue.exceptions import BulkInterrupted, DuplicateJob, EngineUnavailable
-from djqueue.outbox import Outbox
-from djqueue.pushes import again
-from djqueue.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
-from djqueue.states import JobState
-from djqueue.tasks import Task
-from djqueue.unique import rule_of
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
+from djqueue.jobs.states import JobState
+from djqueue.outbox.after_commit import AfterCommit, deferred
+from djqueue.outbox.id_pool import IdPool
+from djqueue.outbox.pending_insert import again
+from djqueue.outbox.rows import Outbox
+from djqueue.tasks.task import Task
+from djqueue.tasks.unique import rule_of
 
 if TYPE_CHECKING:
     from djqueue.engines.redis import RedisEngine
@@ -100,11 +100,11 @@ class RedisBackend(QueueBackend):
                     error.add_note(direct.reach())
                 raise
 
-    def _deferred(self) -> Deferred | None:
+    def _deferred(self) -> AfterCommit | None:
         stock = None if self.outbox is None else _stock(self.engine)
         return deferred(connections[self.settings.database], self.alias, self.engine, self.outbox, stock)
 
-    def _following(self, waiting: Deferred, task: Task) -> Inserts:
+    def _following(self, waiting: AfterCommit, task: Task) -> Inserts:
         return waiting if task.unique is None else _Keyed(self.engine, waiting, task)
 
 
@@ -117,14 +117,14 @@ def _engine(url: str, prefix: str, answer_timeout_seconds: float) -> RedisEngine
 
 
 @cache
-def _stock(engine: RedisEngine) -> Stock:
-    return Stock(engine)
+def _stock(engine: RedisEngine) -> IdPool:
+    return IdPool(engine)
 
 
 class _Keyed:
     """Jobs with unique keys, inside of a transaction."""
 
-    def __init__(self, engine: RedisEngine, waiting: Deferred, task: Task) -> None:
+    def __init__(self, engine: RedisEngine, waiting: AfterCommit, task: Task) -> None:
         self._engine = engine
         self._waiting = waiting
         self._is_exclusive = _is_exclusive(task)

@@ -19,9 +19,9 @@ from djqueue.benchmark.figures import Figure, Figures
 from djqueue.benchmark.record import CAPACITY, VARIABLE, current
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
-from djqueue.records import JobFilter
-from djqueue.states import FINAL_STATES, JobState
-from djqueue.tasks import Task
+from djqueue.jobs.records import JobFilter
+from djqueue.jobs.states import FINAL_STATES, JobState
+from djqueue.tasks.task import Task
 
 _QUEUE = JobFilter(queue=tasks.QUEUE)
 _WAITING = (JobState.AVAILABLE, JobState.SCHEDULED, JobState.RETRYABLE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from djqueue.benchmark.record import current
 from djqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
-from djqueue.tasks import task
+from djqueue.tasks.task import task
 
 QUEUE = "djqueue.benchmark"
 

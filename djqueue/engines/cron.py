@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
-from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
+from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 
 
 class CronEngine(AbstractContextManager["CronEngine"], Protocol):

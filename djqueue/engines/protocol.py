@@ -13,13 +13,15 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from djqueue.encoding import Encoded
 from djqueue.engines.cron import CronEngine
-from djqueue.records import (
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.health import Health, Inspection
+from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     CancelRequest,
     ClaimedJob,
+    Controlled,
     Found,
     Heartbeat,
     InsertedJob,
@@ -35,14 +37,12 @@ from djqueue.records import (
     QueueRules,
     Rescued,
     Staged,
-    Steered,
     TakenJob,
     UniqueRule,
     WorkerInfo,
     WorkerStatus,
 )
-from djqueue.states import JobState
-from djqueue.vitals import Health, Inspection
+from djqueue.jobs.states import JobState
 
 STAGE = "!stage"
 """What the stager marks while it sleeps. No queue can have this name."""
@@ -100,7 +100,7 @@ class Engine(Protocol):
     def get(self, job_id: int) -> Job | None:
         """Return the job, live or finished; None if there is none of this id."""
 
-    # Steering. Each verb takes some jobs at once, answers for each in the same order, and does nothing to a job whose
+    # Control. Each verb takes some jobs at once, answers for each in the same order, and does nothing to a job whose
     # state is none of ``only`` (if given), whatever it was when somebody looked at it. ``by`` and ``reason`` are kept.
 
     def cancel(
@@ -111,7 +111,7 @@ class Engine(Protocol):
         reason: str = "",
         only: Collection[JobState] = (),
         now: datetime | None = None,
-    ) -> list[Steered]:
+    ) -> list[Controlled]:
         """End jobs that wait as cancelled, and ask those that execute to end.
 
         The request stands in the row, where ``cancel_requested`` finds it, and the listeners of workers are woken with
@@ -121,7 +121,7 @@ class Engine(Protocol):
 
     def retry(
         self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
-    ) -> list[Steered]:
+    ) -> list[Controlled]:
         """Make jobs available that are finished or wait for a time.
 
         Attempts go on counting, with room for one more. A job whose unique key a live job holds stays finished.
@@ -135,10 +135,10 @@ class Engine(Protocol):
         reason: str = "",
         only: Collection[JobState] = (),
         now: datetime | None = None,
-    ) -> list[Steered]:
+    ) -> list[Controlled]:
         """End jobs that wait as discarded."""
 
-    def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Steered]:
+    def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Controlled]:
         """Delete jobs that wait or are finished."""
 
     def find(

@@ -23,11 +23,12 @@ from hashlib import blake2b
 from typing import Any, cast
 from uuid import uuid4
 
-from djqueue import registry, telemetry
+from djqueue import telemetry
 from djqueue.cron.entry import CronDefinition, CronEntry, Declaration, SeenDeclaration
 from djqueue.engines.cron import CronEngine
 from djqueue.exceptions import EngineBusy
-from djqueue.tasks import Task
+from djqueue.tasks import registry
+from djqueue.tasks.task import Task
 
 DECLARE_SECONDS = 10.0
 KEPT = timedelta(minutes=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.vitals import Health, Inspection, SnapshotHolder
+from djqueue.jobs.health import Health, Inspection, VacuumBlocker
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
@@ -236,13 +236,13 @@ def _holders(health: Health) -> list[Finding]:
     ]
 
 
-def _is_old(one: SnapshotHolder) -> bool:
+def _is_old(one: VacuumBlocker) -> bool:
     if one.age_seconds is not None and one.age_seconds > SNAPSHOT_SECONDS:
         return True
     return one.age_seconds is None and one.age_transactions > MANY_TRANSACTIONS
 
 
-def _holder_advice(one: SnapshotHolder) -> str:
+def _holder_advice(one: VacuumBlocker) -> str:
     keeps = "Until it ends, VACUUM cannot remove what finished jobs leave behind."
     if one.kind == "replication slot":
         return f"{keeps} Start its reader, or drop it: SELECT pg_drop_replication_slot('…')"

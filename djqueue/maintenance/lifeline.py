@@ -25,8 +25,8 @@ from uuid import UUID
 from djqueue import telemetry
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.exceptions import EngineBusy
+from djqueue.jobs.records import Rescued
 from djqueue.maintenance.leader import Leader
-from djqueue.records import Rescued
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0

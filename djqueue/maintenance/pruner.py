@@ -14,7 +14,7 @@ from typing import Any
 
 from djqueue import telemetry
 from djqueue.engines.protocol import WorkerEngine
-from djqueue.records import PruneRule
+from djqueue.jobs.records import PruneRule
 from djqueue.service import Service
 
 PASS_SECONDS = 30.0

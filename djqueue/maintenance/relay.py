@@ -14,8 +14,8 @@ from uuid import UUID
 
 from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
-from djqueue.outbox import Outbox, Waiting
-from djqueue.pushes import Push, PushEngine
+from djqueue.outbox.pending_insert import PendingEngine, PendingInsert
+from djqueue.outbox.rows import Outbox, Waiting
 from djqueue.service import Service
 
 LOOK_SECONDS = 5.0
@@ -31,7 +31,7 @@ class Relay(Service):
     name = "relay"
 
     def __init__(
-        self, engine: PushEngine, outboxes: Sequence[Outbox], *, is_leader: Callable[[], bool], age: timedelta = AGE
+        self, engine: PendingEngine, outboxes: Sequence[Outbox], *, is_leader: Callable[[], bool], age: timedelta = AGE
     ) -> None:
         super().__init__()
         self._engine = engine
@@ -65,7 +65,7 @@ class Relay(Service):
     def _send(self, row: Waiting, outbox: Outbox) -> bool:
         """Return whether the jobs are in the store."""
         try:
-            push = Push.from_text(row.text).aged(row.age)
+            push = PendingInsert.from_text(row.text).aged(row.age)
             push.send(self._engine)
         except EngineUnavailable:
             raise

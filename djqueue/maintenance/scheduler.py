@@ -32,8 +32,8 @@ from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.crontab import new_job, rule_for
 from djqueue.engines.cron import CronEngine
 from djqueue.exceptions import EngineBusy, EngineUnavailable, InvalidJob, UnknownTask
+from djqueue.jobs.records import LIVE_ONLY, NewJob
 from djqueue.maintenance.declarations import Declarations
-from djqueue.records import LIVE_ONLY, NewJob
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0

@@ -16,7 +16,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import InvalidTaskBackend, task_backends
 from djqueue.exceptions import InvalidOptions
-from djqueue.outbox import Outbox
+from djqueue.outbox.rows import Outbox
 
 
 def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:

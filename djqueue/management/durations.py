@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import timedelta
 
-from djqueue.durations import parse_duration
+from djqueue.jobs.durations import parse_duration
 
 
 def duration(text: str) -> timedelta:

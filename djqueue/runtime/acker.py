@@ -22,13 +22,13 @@ from itertools import accumulate
 from queue import Empty, SimpleQueue
 
 from djqueue import telemetry
-from djqueue.encoding import in_ascii
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.records import Ack
+from djqueue.jobs.encoding import in_ascii
+from djqueue.jobs.records import Ack
+from djqueue.jobs.states import JobState
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
-from djqueue.states import JobState
 
 BATCH_LIMIT = 1000
 BATCH_CHARACTERS = 16_000_000

@@ -64,11 +64,11 @@ def main(config: dict[str, Any]) -> None:
 
     from asgiref.sync import SyncToAsync
 
-    from djqueue import registry
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.django_connections import HelperThreads
     from djqueue.runtime.worker import LaneSpec, Worker, WorkerSpec
+    from djqueue.tasks import registry
 
     SyncToAsync.single_thread_executor = HelperThreads()  # type: ignore[assignment]  # an executor will do
     logs.configure(config["verbosity"])

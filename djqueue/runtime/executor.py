@@ -21,12 +21,14 @@ from uuid import UUID
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
 
-from djqueue import carriers, hooks, telemetry
-from djqueue.compression import decode_arguments
-from djqueue.encoding import encode_error, encode_result
+from djqueue import hooks, propagation, telemetry
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, UnreadableJob
-from djqueue.records import Ack, ClaimedJob
+from djqueue.jobs.compression import decode_arguments
+from djqueue.jobs.encoding import encode_error, encode_result
+from djqueue.jobs.records import Ack, ClaimedJob
+from djqueue.jobs.states import JobState
+from djqueue.jobs.tracebacks import format_error
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
@@ -36,8 +38,6 @@ from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import broken, for_job, outcome_of, parked
 from djqueue.runtime.runs import Failure, Run
 from djqueue.runtime.timekeeper import Timekeeper
-from djqueue.states import JobState
-from djqueue.tracebacks import format_error
 
 DOUBTFUL_SECONDS = 8.0
 """Without a beat for so long, others may soon have taken this worker for dead, and its jobs."""
@@ -151,7 +151,7 @@ class Executor:
 
     @staticmethod
     def _call_with_surroundings(run: Run, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        with carriers.restored(run.execution.job.meta):
+        with propagation.restored(run.execution.job.meta):
             if run.deadline is None:
                 return run.execution.task.func(*args, **kwargs)
             with django_connections.cancellable() as run.statements:
@@ -302,7 +302,7 @@ class Executor:
     async def _await_with_surroundings(
         run: Run, context: ThreadSensitiveContext, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        with carriers.restored(run.execution.job.meta), django_connections.cancellable() as run.statements:
+        with propagation.restored(run.execution.job.meta), django_connections.cancellable() as run.statements:
             try:
                 return await run.execution.task.func(*args, **kwargs)
             finally:

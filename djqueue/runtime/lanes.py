@@ -29,9 +29,9 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from djqueue import telemetry
-from djqueue.records import ClaimedJob
+from djqueue.jobs.records import ClaimedJob
 from djqueue.reminders import Reminder
-from djqueue.tasks import Task
+from djqueue.tasks.task import Task
 
 PREFETCH_SECONDS = 0.05
 PREFETCH_LIMIT = 1000

@@ -12,12 +12,12 @@ from uuid import UUID
 
 from djqueue import compat, hooks, telemetry
 from djqueue.compat import has_listeners, task_finished, task_started
-from djqueue.exceptions import Cancel, Steering
-from djqueue.moments import as_django
-from djqueue.records import Ack
-from djqueue.results import TaskContext, TaskResult, finish, from_claim
+from djqueue.exceptions import Cancel, JobSignal
+from djqueue.jobs.moments import as_django
+from djqueue.jobs.records import Ack
+from djqueue.jobs.states import JobState
 from djqueue.runtime.runs import Failure, Run
-from djqueue.states import JobState
+from djqueue.tasks.results import TaskContext, TaskResult, finish, from_claim
 
 _DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
@@ -93,8 +93,8 @@ class Observers:
         telemetry.emit(
             "djqueue.job.stop",
             level,
-            exc_info=None if isinstance(error, Steering) else error,  # meant, not suffered
-            exc_text=None if isinstance(error, Steering) else traceback.rstrip("\n"),
+            exc_info=None if isinstance(error, JobSignal) else error,  # meant, not suffered
+            exc_text=None if isinstance(error, JobSignal) else traceback.rstrip("\n"),
             job=job.id,
             task=job.task,
             queue=job.queue,

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from djqueue import hooks
-from djqueue.backoff import delay_seconds
-from djqueue.encoding import encode_error, storable
 from djqueue.exceptions import Cancel, Discard, Retry, Snooze, TaskTimeout, WorkerLost
-from djqueue.records import Ack, ClaimedJob, TakenJob
-from djqueue.states import JobState
-from djqueue.tasks import Task
+from djqueue.jobs.encoding import encode_error, storable
+from djqueue.jobs.records import Ack, ClaimedJob, TakenJob
+from djqueue.jobs.states import JobState
+from djqueue.tasks.backoff import delay_seconds
+from djqueue.tasks.task import Task
 
 _INTERRUPTED = (
     '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from djqueue import registry, telemetry
+from djqueue import telemetry
 from djqueue.engines.protocol import Listener, WorkerEngine, put_back
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
-from djqueue.records import Ack, ClaimedJob
+from djqueue.jobs.records import Ack, ClaimedJob
+from djqueue.jobs.states import JobState
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
@@ -26,7 +27,7 @@ from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
 from djqueue.runtime.outcomes import for_job, parked
 from djqueue.runtime.watch import FULL_SECONDS, LOOK_SECONDS, Watch
 from djqueue.service import Service
-from djqueue.states import JobState
+from djqueue.tasks import registry
 
 FETCH_LIMIT = 500
 MISSES = 3

@@ -15,7 +15,7 @@ from uuid import UUID
 from djqueue import telemetry
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineDenied, EngineUnavailable
-from djqueue.records import WorkerInfo
+from djqueue.jobs.records import WorkerInfo
 from djqueue.reminders import Reminder
 from djqueue.service import Service
 

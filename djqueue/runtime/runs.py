@@ -8,11 +8,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from djqueue.cancellation import Cancelled
-from djqueue.exceptions import Cancel, Steering, TaskTimeout
-from djqueue.results import TaskResult
+from djqueue.exceptions import Cancel, JobSignal, TaskTimeout
 from djqueue.runtime.django_connections import Statements
 from djqueue.runtime.lanes import Execution
+from djqueue.tasks.cancellation import Cancelled
+from djqueue.tasks.results import TaskResult
 
 
 class Failure(NamedTuple):
@@ -97,7 +97,7 @@ class Run:
 
     def judge(self, error: BaseException) -> BaseException:
         """Return what the error of a run that was asked to stop amounts to."""
-        if isinstance(error, Steering):
+        if isinstance(error, JobSignal):
             return error
         if self.cancel_reason is not None:
             judged: BaseException = Cancel(self.cancel_reason)

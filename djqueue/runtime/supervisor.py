@@ -19,13 +19,13 @@ from uuid import UUID, uuid4
 from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
-from djqueue.maintenance.crew import Crew
-from djqueue.outbox import Outbox
-from djqueue.records import WorkerInfo
+from djqueue.jobs.records import WorkerInfo
+from djqueue.maintenance.leader_services import Crew
+from djqueue.outbox.rows import Outbox
 from djqueue.runtime import child, losses, parent_settings
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.heart import Heart
+from djqueue.runtime.heartbeat import Heart
 from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.registrar import Registrar
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe

@@ -19,12 +19,13 @@ from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, TaskTimeout
+from djqueue.jobs.states import JobState
 from djqueue.runtime import process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import Executor
-from djqueue.runtime.heart import Heart
+from djqueue.runtime.heartbeat import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.observers import Observers
@@ -32,7 +33,6 @@ from djqueue.runtime.outcomes import for_job, interrupted
 from djqueue.runtime.producer import Producer
 from djqueue.runtime.runs import Run
 from djqueue.service import Service
-from djqueue.states import JobState
 
 GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""

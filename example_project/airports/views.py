@@ -12,7 +12,7 @@ from airports.tasks import draw_postcard, fetch_weather
 from bookings.models import Booking
 from djqueue import api
 from djqueue.api import JobFilter
-from djqueue.states import FINAL_STATES
+from djqueue.jobs.states import FINAL_STATES
 
 
 def home(request: HttpRequest) -> HttpResponse:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import quantiles
 
 from djqueue.api import engine_of
-from djqueue.records import Job, JobFilter
+from djqueue.jobs.records import Job, JobFilter
 
 
 def highest_id() -> int:

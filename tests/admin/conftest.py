@@ -17,9 +17,9 @@ from django.test import Client
 from djqueue import compat
 from djqueue.backends import PostgresBackend
 from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.jobs.records import Ack, ClaimedJob, NewJob, WorkerInfo
+from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job, Worker
-from djqueue.records import Ack, ClaimedJob, NewJob, WorkerInfo
-from djqueue.states import JobState
 from tests import stores
 
 Login = Callable[..., Client]

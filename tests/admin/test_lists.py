@@ -17,8 +17,8 @@ from django.urls import reverse
 
 from djqueue.admin import changelist
 from djqueue.engines.postgres.reading import ReadTooSlow
+from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job
-from djqueue.states import JobState
 from tests.admin.conftest import Behind, ago, make_finished, make_job, make_worker
 
 LIVE, FINISHED = "/admin/djqueue/job/", "/admin/djqueue/finishedjob/"

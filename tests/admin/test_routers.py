@@ -58,7 +58,7 @@ def operator(login: Login) -> Iterator[Client]:
     ("verb", "state"),
     [("retry", "scheduled"), ("cancel", "available"), ("discard", "available"), ("delete", "available")],
 )
-def test_t05_jobs_are_steered_where_they_are_written(operator: Client, verb: str, state: str) -> None:
+def test_t05_jobs_are_controlled_where_they_are_written(operator: Client, verb: str, state: str) -> None:
     job = make_job(state=state)
 
     response = operator.post(

@@ -13,12 +13,12 @@ from django.test import Client
 
 from djqueue import compat
 from djqueue.admin import job_url, lists
-from djqueue.compression import compressed
 from djqueue.cron import CronDefinition
-from djqueue.encoding import Encoded
-from djqueue.engines.redis import walks
-from djqueue.records import NewJob
-from djqueue.states import JobState
+from djqueue.engines.redis import search as walks
+from djqueue.jobs.compression import compressed
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import NewJob
+from djqueue.jobs.states import JobState
 from tests.admin.conftest import Behind, Login, backend_of, make_job, text
 
 LIVE, FINISHED = "/admin/djqueue/job/", "/admin/djqueue/finishedjob/"

@@ -11,7 +11,7 @@ import pytest
 from djqueue import compat, telemetry
 from djqueue.backends import RedisBackend
 from djqueue.backends import redis as redis_backend
-from djqueue.records import Job, JobFilter
+from djqueue.jobs.records import Job, JobFilter
 from tests import settings as test_settings
 from tests import stores
 from tests.proxy import Proxy, proxy

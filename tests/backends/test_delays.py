@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from djqueue import compat
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.app import tasks
 from tests.backlog import stored
 from tests.runtime.conftest import store  # noqa: F401  a fixture

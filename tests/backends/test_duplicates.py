@@ -12,7 +12,7 @@ from django.db import transaction
 
 from djqueue import DuplicateJob, EngineUnavailable, Unique
 from djqueue.backends import RedisBackend
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.app.tasks import add
 from tests.backends.conftest import Events, jobs_of, through
 from tests.defaults import ack, fetch

@@ -17,13 +17,13 @@ from django.db.models.signals import post_delete, post_save
 
 from djqueue import EngineUnavailable, InvalidArguments, compat
 from djqueue.backends import RedisBackend
-from djqueue.backends import deferred as deferred_module
+from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
+from djqueue.jobs.states import JobState
 from djqueue.maintenance.relay import LOOK_SECONDS, Relay
 from djqueue.management.backends import outboxes_of
 from djqueue.models import OutboxRow
-from djqueue.pushes import Push
-from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
-from djqueue.states import JobState
+from djqueue.outbox import after_commit as deferred_module
+from djqueue.outbox.pending_insert import PendingInsert
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
 from tests.processes import environment, worker
@@ -249,8 +249,8 @@ class TestPush:
     @pytest.mark.parametrize(
         "push",
         [
-            Push(jobs=[NewJob("a.b")], ids=range(7, 8)),
-            Push(
+            PendingInsert(jobs=[NewJob("a.b")], ids=range(7, 8)),
+            PendingInsert(
                 jobs=[
                     NewJob(
                         "a.b",
@@ -270,14 +270,16 @@ class TestPush:
                 rule=UniqueRule(window=timedelta(hours=1), replace=True),
                 is_exclusive=True,
             ),
-            Push(jobs=[NewJob("a.b")], ids=range(2**40, 2**40 + 2), arguments=[("[1]", "{}"), ("[2]", '{"a":"é"}')]),  # type: ignore[list-item]
+            PendingInsert(
+                jobs=[NewJob("a.b")], ids=range(2**40, 2**40 + 2), arguments=[("[1]", "{}"), ("[2]", '{"a":"é"}')]
+            ),  # type: ignore[list-item]
         ],
     )
-    def test_it_comes_out_of_its_text_as_it_went_in(self, push: Push) -> None:
-        assert Push.from_text(push.as_text()) == push
+    def test_it_comes_out_of_its_text_as_it_went_in(self, push: PendingInsert) -> None:
+        assert PendingInsert.from_text(push.as_text()) == push
 
     def test_what_is_as_by_default_takes_no_room(self) -> None:
-        text = Push(jobs=[NewJob("a.b")], ids=[7], rule=LIVE_ONLY).as_text()
+        text = PendingInsert(jobs=[NewJob("a.b")], ids=[7], rule=LIVE_ONLY).as_text()
 
         assert text == '{"first_id":7,"jobs":[{"task":"a.b"}]}'
 
@@ -333,7 +335,7 @@ def test_t69_rows_are_read_a_few_megabytes_at_once(
     backend = use_redis(outbox=True)
     outbox = backend.outbox
     assert outbox is not None
-    monkeypatch.setattr("djqueue.outbox._READ_CHARACTERS", 1000)
+    monkeypatch.setattr("djqueue.outbox.rows._READ_CHARACTERS", 1000)
     texts = ["a" * 1500, *["b" * 400] * 4]
     for text in texts:
         outbox.add(text)

@@ -13,9 +13,9 @@ from django.db import connection, transaction
 
 from djqueue import EngineUnavailable, InvalidArguments, TaskResultDoesNotExist, compat
 from djqueue.backends import RedisBackend
-from djqueue.backends import deferred as deferred_module
-from djqueue.records import NewJob
-from djqueue.states import JobState
+from djqueue.jobs.records import NewJob
+from djqueue.jobs.states import JobState
+from djqueue.outbox import after_commit as deferred_module
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
 from tests.proxy import Proxy

@@ -15,7 +15,7 @@ from pathlib import Path
 from django.db import DatabaseError, InterfaceError
 
 from djqueue.exceptions import DjqueueError
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests import backlog
 from tests.chaos import tasks
 from tests.chaos.checker import Execution, History, Span

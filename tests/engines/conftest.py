@@ -17,8 +17,8 @@ from djqueue import models
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.protocol import Engine, Listener, WorkerEngine
+from djqueue.jobs.records import WorkerInfo
 from djqueue.models import Job
-from djqueue.records import WorkerInfo
 from tests import stores
 from tests.engines.sessions import NEW, prepared
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from django.db import connection
 
-from djqueue.records import NewJob
+from djqueue.jobs.records import NewJob
 
 NEW = NewJob("tests.task")
 

@@ -16,10 +16,10 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connections, transaction
 
-from djqueue.compression import compressed, decode_arguments, readable
-from djqueue.encoding import encode_arguments
 from djqueue.exceptions import EngineRefused
-from djqueue.records import (
+from djqueue.jobs.compression import compressed, decode_arguments, readable
+from djqueue.jobs.encoding import encode_arguments
+from djqueue.jobs.records import (
     Ack,
     ClaimedJob,
     InsertedJob,
@@ -31,7 +31,7 @@ from djqueue.records import (
     Staged,
     WorkerInfo,
 )
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

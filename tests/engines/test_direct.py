@@ -23,8 +23,8 @@ from django.test.utils import CaptureQueriesContext
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
+from djqueue.jobs.records import NewJob
 from djqueue.models import Job
-from djqueue.records import NewJob
 from tests.engines.sessions import NEW, executions, is_idle, prepared
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

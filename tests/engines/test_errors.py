@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from djqueue.encoding import encode_error
-from djqueue.states import JobState
+from djqueue.jobs.encoding import encode_error
+from djqueue.jobs.states import JobState
 from tests.engines.test_conformance import NOW, SECOND, ack, fetch_one, insert_one
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

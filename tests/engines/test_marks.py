@@ -14,7 +14,7 @@ from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.statements import sql
-from djqueue.records import NewJob
+from djqueue.jobs.records import NewJob
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

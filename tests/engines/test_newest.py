@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue.encoding import Encoded
-from djqueue.records import Ack, JobFilter, Newest, NewJob
-from djqueue.states import FINAL_STATES, LIVE_STATES, JobState
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import Ack, JobFilter, Newest, NewJob
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

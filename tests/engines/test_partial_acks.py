@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from djqueue.exceptions import EngineUnavailable
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.engines.test_conformance import ack, fetch_one, insert_one
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

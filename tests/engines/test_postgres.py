@@ -17,9 +17,9 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.jobs.records import Ack, NewJob
+from djqueue.jobs.states import JobState
 from djqueue.models import Job
-from djqueue.records import Ack, NewJob
-from djqueue.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

@@ -13,14 +13,14 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
+from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.postgres.unique import job_columns
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
-from djqueue.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
-from djqueue.states import JobState
+from djqueue.jobs.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
+from djqueue.jobs.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

@@ -20,8 +20,8 @@ from django.db import connection, connections, transaction
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
-from djqueue.records import Ack, InsertedJob, NewJob
-from djqueue.states import JobState
+from djqueue.jobs.records import Ack, InsertedJob, NewJob
+from djqueue.jobs.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

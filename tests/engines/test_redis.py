@@ -23,8 +23,8 @@ from djqueue.contrib.embedded import process
 from djqueue.engines.redis import RedisEngine, client
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.records import Ack, JobFilter, NewJob, WorkerInfo
-from djqueue.states import JobState
+from djqueue.jobs.records import Ack, JobFilter, NewJob, WorkerInfo
+from djqueue.jobs.states import JobState
 from tests import stores
 from tests.proxy import Proxy, proxy
 
@@ -204,7 +204,7 @@ class TestConnection:
         program = f"""
 import os
 from djqueue.engines.redis import RedisEngine
-from djqueue.records import NewJob
+from djqueue.jobs.records import NewJob
 engine = RedisEngine({server.url!r})
 engine.insert([NewJob("parent")])
 child = os.fork()

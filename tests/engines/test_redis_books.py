@@ -14,8 +14,8 @@ import pytest
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
+from djqueue.jobs.states import FINAL_STATES, JobState
 
 QUEUES = ("a", "b")
 RULES = (
@@ -114,7 +114,8 @@ class Somebody:
 
     def act(self) -> None:
         self.chance.choices(
-            [self.insert, self.fetch, self.ack, self.stage, self.steer, self.rescue, self.prune], [6, 4, 6, 1, 5, 1, 1]
+            [self.insert, self.fetch, self.ack, self.stage, self.control, self.rescue, self.prune],
+            [6, 4, 6, 1, 5, 1, 1],
         )[0]()
 
     def insert(self) -> None:
@@ -158,7 +159,7 @@ class Somebody:
     def stage(self) -> None:
         self.worker.stage()
 
-    def steer(self) -> None:
+    def control(self) -> None:
         ids = [job.id for job in self.engine.newest(JobFilter(), limit=30).jobs]
         some = self.chance.sample(ids, min(len(ids), self.chance.randint(1, 5)))
         verb = self.chance.choice([self.engine.cancel, self.engine.retry, self.engine.discard, self.engine.delete])
@@ -296,7 +297,7 @@ def test_msgpack_of_lua_and_python_agree_on_long_texts(engine: RedisEngine, work
         assert (job.args, job.meta) == (args, meta)
 
 
-def test_names_of_any_length_are_found_steered_and_forgotten(engine: RedisEngine) -> None:
+def test_names_of_any_length_are_found_controlled_and_forgotten(engine: RedisEngine) -> None:
     long = [NewJob("t" * size, f'["{"x" * 3000}"]', queue="a", unique_key="k" * size) for size in (1000, 2500, 9000)]
     ids = [job.id for job in engine.insert(long)]
 

@@ -20,7 +20,7 @@ from djqueue.contrib import embedded
 from djqueue.engines.redis import RedisEngine
 from djqueue.engines.redis.denials import needed
 from djqueue.exceptions import EngineDenied, EngineUnavailable
-from djqueue.records import NewJob, WorkerInfo
+from djqueue.jobs.records import NewJob, WorkerInfo
 from tests import settings as test_settings
 from tests import stores
 from tests.processes import worker

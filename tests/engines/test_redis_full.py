@@ -16,16 +16,16 @@ from djqueue.cron.entry import CronDefinition, NewTick
 from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import (
+from djqueue.jobs.records import (
     Ack,
+    ControlOutcome,
     InsertedJob,
     JobFilter,
     NewJob,
     PruneRule,
-    SteerOutcome,
     WorkerInfo,
 )
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests import stores
 
 
@@ -75,8 +75,8 @@ def registered(worker: WorkerEngine) -> UUID:
     return id
 
 
-def outcomes(steered) -> set[SteerOutcome]:
-    return {one.outcome for one in steered}
+def outcomes(controlled) -> set[ControlOutcome]:
+    return {one.outcome for one in controlled}
 
 
 def test_a_worker_begins_runs_what_waits_and_ends(engine, worker, admin):
@@ -132,7 +132,7 @@ def test_the_leader_leads_stages_rescues_and_prunes(engine, worker, admin):
         assert engine.get(executing.id).state == JobState.AVAILABLE
 
 
-def test_jobs_and_queues_are_steered(engine, worker, admin):
+def test_jobs_and_queues_are_controlled(engine, worker, admin):
     def insert(count: int = 1, **fields) -> list[InsertedJob]:
         return engine.insert([NewJob("t", queue="q", **fields) for _ in range(count)])
 
@@ -141,12 +141,12 @@ def test_jobs_and_queues_are_steered(engine, worker, admin):
     me = registered(worker)
     worker.fetch("default", 1, me)
     with full(admin):
-        assert outcomes(engine.cancel([cancelled.id])) == {SteerOutcome.CANCELLED}
-        assert outcomes(engine.cancel([executing.id])) == {SteerOutcome.REQUESTED}
+        assert outcomes(engine.cancel([cancelled.id])) == {ControlOutcome.CANCELLED}
+        assert outcomes(engine.cancel([executing.id])) == {ControlOutcome.REQUESTED}
         assert len(worker.cancel_requested([executing.id])) == 1
-        assert outcomes(engine.discard([discarded.id])) == {SteerOutcome.DISCARDED}
-        assert outcomes(engine.retry([discarded.id])) == {SteerOutcome.RETRIED}
-        assert outcomes(engine.delete([deleted.id])) == {SteerOutcome.DELETED}
+        assert outcomes(engine.discard([discarded.id])) == {ControlOutcome.DISCARDED}
+        assert outcomes(engine.retry([discarded.id])) == {ControlOutcome.RETRIED}
+        assert outcomes(engine.delete([deleted.id])) == {ControlOutcome.DELETED}
         assert engine.pause("q")
         assert engine.resume("q")
 

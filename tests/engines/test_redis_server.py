@@ -15,8 +15,8 @@ from django.core.management import CommandError, call_command
 
 from djqueue.contrib import embedded
 from djqueue.engines.redis import RedisEngine
+from djqueue.jobs.health import Inspection
 from djqueue.maintenance.health import judge
-from djqueue.vitals import Inspection
 from tests import settings as test_settings
 from tests import stores
 from tests.processes import eventually, worker

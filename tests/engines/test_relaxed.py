@@ -12,8 +12,8 @@ from django.db import connection, transaction
 
 from djqueue import InvalidArguments, Unique
 from djqueue.engines.postgres import PostgresEngine
+from djqueue.jobs.records import NewJob, UniqueRule
 from djqueue.models import Job
-from djqueue.records import NewJob, UniqueRule
 from tests.app import tasks
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

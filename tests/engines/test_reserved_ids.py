@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from djqueue.encoding import Encoded
 from djqueue.engines.protocol import Engine, WorkerEngine
-from djqueue.records import Ack, NewJob, UniqueRule
-from djqueue.states import JobState
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import Ack, NewJob, UniqueRule
+from djqueue.jobs.states import JobState
 from tests import stores
 
 JOB = NewJob("tests.app.tasks.add", args="[1]")

@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from django.db import connection
 
-from djqueue.engines.postgres import place as module
+from djqueue.engines.postgres import fetch_cursor as module
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
-from djqueue.engines.postgres.place import Place
+from djqueue.engines.postgres.fetch_cursor import Place
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import put_back
-from djqueue.records import Ack, NewJob
-from djqueue.states import JobState
+from djqueue.jobs.records import Ack, NewJob
+from djqueue.jobs.states import JobState
 from tests.engines.test_query_plans import plan, scans
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

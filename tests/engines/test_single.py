@@ -13,8 +13,8 @@ from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.engines.postgres import PostgresEngine
+from djqueue.jobs.records import NewJob
 from djqueue.models import Job
-from djqueue.records import NewJob
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 NEW = NewJob("tests.task")

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 )
 
 from djqueue.engines.protocol import Engine
-from djqueue.records import Ack, JobFilter, NewJob, SteerOutcome, WorkerInfo
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.jobs.records import Ack, ControlOutcome, JobFilter, NewJob, WorkerInfo
+from djqueue.jobs.states import FINAL_STATES, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -135,15 +135,15 @@ class Machine(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         job = self._job(pick)
 
-        [steered] = self.engine.cancel([job.id], reason="no", now=self._tick())
+        [controlled] = self.engine.cancel([job.id], reason="no", now=self._tick())
 
         if job.is_final:
-            assert steered.outcome is SteerOutcome.SKIPPED
+            assert controlled.outcome is ControlOutcome.SKIPPED
         elif job.state == "executing":
-            assert steered.outcome is SteerOutcome.REQUESTED
+            assert controlled.outcome is ControlOutcome.REQUESTED
             job.is_cancel_requested = True
         else:
-            assert steered.outcome is SteerOutcome.CANCELLED
+            assert controlled.outcome is ControlOutcome.CANCELLED
             job.state = "cancelled"
 
     @precondition(lambda self: self.model.jobs)
@@ -151,14 +151,14 @@ class Machine(RuleBasedStateMachine):
     def retry(self, pick: int) -> None:
         job, now = self._job(pick), self._tick()
 
-        [steered] = self.engine.retry([job.id], now=now)
+        [controlled] = self.engine.retry([job.id], now=now)
 
         if job.is_final and self._holder(job.key) is None:
             job.is_cancel_requested = False
         elif job.state not in ("scheduled", "retryable"):
-            assert steered.outcome is SteerOutcome.SKIPPED
+            assert controlled.outcome is ControlOutcome.SKIPPED
             return
-        assert steered.outcome is SteerOutcome.RETRIED
+        assert controlled.outcome is ControlOutcome.RETRIED
         job.state, job.ready, job.due = "available", now, None
         job.max_attempts = max(job.max_attempts, job.attempt + 1)
 

@@ -14,10 +14,10 @@ import pytest
 from django.db import transaction
 
 from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, ControlOutcome, InsertedJob, NewJob, PruneRule, UniqueRule
+from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance.pruner import Pruner
 from djqueue.models import Job
-from djqueue.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, PruneRule, SteerOutcome, UniqueRule
-from djqueue.states import FINAL_STATES, JobState
 from tests.engines.test_conformance import in_transactions
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -196,7 +196,7 @@ class TestUnique:
             second = insert(engine, rule, key=key)
 
             [answer] = engine.retry([first.id])
-            assert (answer.outcome, answer.held_by) == (SteerOutcome.SKIPPED, second.id)
+            assert (answer.outcome, answer.held_by) == (ControlOutcome.SKIPPED, second.id)
             assert engine.get(first.id).state == JobState.DISCARDED
             run()
 
@@ -580,7 +580,7 @@ class TestFollowUp:
 
         assert [answer.held_by for answer in engine.retry([next.id])] == [first.id]
         end(worker, running)
-        assert [answer.outcome for answer in engine.retry([next.id])] == [SteerOutcome.RETRIED]
+        assert [answer.outcome for answer in engine.retry([next.id])] == [ControlOutcome.RETRIED]
         assert engine.get(next.id).unique_key == "k"
 
 

@@ -19,9 +19,9 @@ from djqueue.engines.postgres import engine as postgres_engine
 from djqueue.engines.postgres import unique
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.protocol import STAGE
+from djqueue.jobs.records import LIVE_ONLY, UniqueRule
+from djqueue.jobs.states import JobState
 from djqueue.models import Job
-from djqueue.records import LIVE_ONLY, UniqueRule
-from djqueue.states import JobState
 from tests.engines.test_unique import (
     DEBOUNCE,
     FOLLOW_UP,

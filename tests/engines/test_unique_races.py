@@ -19,9 +19,9 @@ from djqueue.engines.postgres import unique
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
+from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, NewJob, UniqueRule
+from djqueue.jobs.states import JobState
 from djqueue.models import Job, UniqueKey
-from djqueue.records import LIVE_ONLY, Ack, InsertedJob, NewJob, UniqueRule
-from djqueue.states import JobState
 from tests.engines.test_unique import COMPLETED, DEBOUNCE, FOLLOW_UP, REPLACE, RULES, WINDOW, fetch, insert
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

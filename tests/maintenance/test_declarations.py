@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from djqueue import registry
 from djqueue.cron import CronDefinition
 from djqueue.cron.entry import Declaration
 from djqueue.engines.protocol import Engine
@@ -19,6 +18,7 @@ from djqueue.exceptions import InvalidJob
 from djqueue.maintenance import declarations
 from djqueue.maintenance.declarations import KEPT
 from djqueue.maintenance.scheduler import Scheduler
+from djqueue.tasks import registry
 from tests.maintenance.test_scheduler import MINUTE, NOW, SECOND, TASK, minutes, read, ticks, times
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,17 +12,17 @@ from django.core.management import CommandError, call_command
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, VacuumBlocker, WorkerHealth
+from djqueue.jobs.records import Ack, NewJob
+from djqueue.jobs.states import JobState
 from djqueue.maintenance.health import Finding, judge, size, span
-from djqueue.records import Ack, NewJob
-from djqueue.states import JobState
-from djqueue.vitals import Concern, Health, Inspection, SeenQueue, SeenWorker, SnapshotHolder
 from tests import settings as test_settings
 from tests import stores
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
 GOOD = Health(
-    workers=[SeenWorker("w", ["default"], 1.0, False)],
+    workers=[WorkerHealth("w", ["default"], 1.0, False)],
     leader_seconds=100.0,
     loops={"stager": 0.5, "pruner": 20.0, "lifeline": 1.0},
     dead_rows=0,
@@ -64,12 +64,12 @@ class TestJudge:
             ({"cron_entries": 2, "scheduler_seconds": 61.0}, "crontab", "runcron", True),
             ({"cron_entries": 2, "scheduler_seconds": None}, "crontab", "runcron", True),
             ({"overdue_seconds": 11.0}, "delayed jobs", "stager", True),
-            ({"queues": [SeenQueue("mail", 301.0, False, True)]}, "queue mail", "more workers", True),
-            ({"queues": [SeenQueue("mail", 1.0, False, False)]}, "queue mail", "runworker --queues mail", True),
-            ({"queues": [SeenQueue("mail", 900.0, True, True)]}, "queue mail", "Resume", False),
-            ({"holders": [SnapshotHolder("session", "pid 7", 301.0, 5)]}, "snapshots", "pg_terminate_backend", False),
-            ({"holders": [SnapshotHolder("replication slot", "old", None, 200_000)]}, "snapshots", "drop", False),
-            ({"holders": [SnapshotHolder("prepared transaction", "x", 400.0, 9)]}, "snapshots", "ROLLBACK", False),
+            ({"queues": [QueueHealth("mail", 301.0, False, True)]}, "queue mail", "more workers", True),
+            ({"queues": [QueueHealth("mail", 1.0, False, False)]}, "queue mail", "runworker --queues mail", True),
+            ({"queues": [QueueHealth("mail", 900.0, True, True)]}, "queue mail", "Resume", False),
+            ({"holders": [VacuumBlocker("session", "pid 7", 301.0, 5)]}, "snapshots", "pg_terminate_backend", False),
+            ({"holders": [VacuumBlocker("replication slot", "old", None, 200_000)]}, "snapshots", "drop", False),
+            ({"holders": [VacuumBlocker("prepared transaction", "x", 400.0, 9)]}, "snapshots", "ROLLBACK", False),
             ({"dead_rows": 200_000}, "dead rows", "VACUUM djqueue_job", False),
             ({"is_autovacuum_on": False}, "dead rows", "autovacuum_enabled", False),
             ({"fetch_index_bytes": 2**30}, "sizes", "REINDEX", False),
@@ -96,7 +96,7 @@ class TestJudge:
         assert "log" not in findings[1].advice
 
     def test_a_silent_worker_is_told_and_only_fatal_while_nobody_leads(self):
-        workers = [*GOOD.workers, SeenWorker("gone", [], 60.0, False), SeenWorker("dead", [], 900.0, True)]
+        workers = [*GOOD.workers, WorkerHealth("gone", [], 60.0, False), WorkerHealth("dead", [], 900.0, True)]
 
         assert [(f.name, f.is_fatal) for f in wrong(changed(workers=workers))] == [("worker gone", False)]
 
@@ -104,7 +104,7 @@ class TestJudge:
         assert wrong(changed(loops={"stager": 86_400.0, "pruner": 86_400.0}, leader_seconds=3.0)) == []
 
     def test_the_age_that_is_too_old_can_be_chosen(self):
-        health = changed(queues=[SeenQueue("mail", 50.0, False, True)])
+        health = changed(queues=[QueueHealth("mail", 50.0, False, True)])
 
         assert wrong(health) == []
         assert wrong(health, max_age_seconds=49) != []

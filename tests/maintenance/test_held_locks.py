@@ -21,15 +21,15 @@ from django.utils import timezone
 
 from djqueue.engines.postgres import PostgresEngine, session
 from djqueue.exceptions import EngineBusy
+from djqueue.jobs.records import Ack, NewJob, PruneRule
+from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline, Lost
 from djqueue.maintenance.pruner import Pruner
 from djqueue.maintenance.relay import Relay
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.models import CronEntry, FinishedJob, Job, OutboxRow, UniqueKey, Worker
-from djqueue.outbox import Outbox
-from djqueue.records import Ack, NewJob, PruneRule
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.outbox.rows import Outbox
 from tests.engines.test_unique import FOLLOW_UP, WINDOW
 from tests.maintenance.test_scheduler import NOW, add, read, ticks
 

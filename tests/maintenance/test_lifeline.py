@@ -6,10 +6,10 @@ from uuid import uuid4
 import pytest
 
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.records import NewJob
 from djqueue.maintenance import lifeline as module
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline
-from djqueue.records import NewJob
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

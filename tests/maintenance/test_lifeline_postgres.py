@@ -9,8 +9,8 @@ from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineDenied
+from djqueue.jobs.records import NewJob
 from djqueue.maintenance.lifeline import Lost
-from djqueue.records import NewJob
 from tests.maintenance.test_lifeline import lead, lifeline
 
 __all__ = ["lead"]

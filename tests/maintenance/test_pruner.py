@@ -14,10 +14,10 @@ from django.test import override_settings
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.jobs.records import Ack, JobFilter, NewJob, Pruned, PruneRule
+from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance import pruner as module
 from djqueue.maintenance.pruner import PASS_SECONDS, Pruner
-from djqueue.records import Ack, JobFilter, NewJob, Pruned, PruneRule
-from djqueue.states import FINAL_STATES, JobState
 from tests import settings as test_settings
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

@@ -9,9 +9,9 @@ from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
+from djqueue.jobs.records import PruneRule
+from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob
-from djqueue.records import PruneRule
-from djqueue.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

@@ -15,16 +15,16 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from djqueue import registry
 from djqueue.cron import CronDefinition, CronEntry, CronTick
 from djqueue.crontab import new_job, rule_for
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.exceptions import EngineRefused
+from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter
+from djqueue.jobs.states import LIVE_STATES, JobState
 from djqueue.maintenance import scheduler as scheduler_module
 from djqueue.maintenance.health import judge
 from djqueue.maintenance.scheduler import Scheduler
-from djqueue.records import Ack, ClaimedJob, Job, JobFilter
-from djqueue.states import LIVE_STATES, JobState
+from djqueue.tasks import registry
 from tests.crontab import tasks
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from djqueue.engines.protocol import STAGE, Engine
+from djqueue.jobs.records import Ack, NewJob
+from djqueue.jobs.states import JobState
 from djqueue.maintenance import stager as module
 from djqueue.maintenance.stager import Stager
-from djqueue.records import Ack, NewJob
-from djqueue.states import JobState
 from tests.processes import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

@@ -10,9 +10,9 @@ from django.db import connection, transaction
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import STAGE
+from djqueue.jobs.records import NewJob, Staged
 from djqueue.maintenance import stager as module
 from djqueue.maintenance.stager import Stager
-from djqueue.records import NewJob, Staged
 from tests.maintenance.test_stager import HOUR, LONG, state
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

@@ -19,7 +19,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
-from djqueue import bulk, compat
+from djqueue import compat
+from djqueue.bulk import insert as bulk
 from djqueue.models import Job
 from tests import defaults
 from tests.defaults import default_store

@@ -13,8 +13,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from djqueue import bulk, crontab
+from djqueue import crontab
 from djqueue.benchmark import scenarios
+from djqueue.bulk import insert as bulk
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.runtime.supervisor import Supervisor
 from tests.defaults import default_store

@@ -11,11 +11,11 @@ from django.core.management import CommandError, call_command
 
 from djqueue import api, crontab
 from djqueue.exceptions import UnknownCron
+from djqueue.jobs.records import JobFilter
 from djqueue.maintenance.health import Finding
 from djqueue.management.commands import queuehealth
 from djqueue.management.commands.runworker import MAX_WORKER_NAME
 from djqueue.management.terminal import plain
-from djqueue.records import JobFilter
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31mred\x9b5m\u202e"
 SURROGATE = "caf\udce9"

@@ -8,10 +8,10 @@ from threading import Event
 import pytest
 
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.records import Ack, TakenJob
+from djqueue.jobs.records import Ack, TakenJob
+from djqueue.jobs.states import JobState
 from djqueue.runtime.acker import BATCH_CHARACTERS, LARGE_CHARACTERS, LONELY_FAILURES, Acker
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.states import JobState
 
 
 class Store:

@@ -10,10 +10,10 @@ import pytest
 from django.db import transaction
 
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import Ack, NewJob, WorkerInfo
+from djqueue.jobs.records import Ack, NewJob, WorkerInfo
+from djqueue.jobs.states import JobState
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.states import JobState
 from tests.backlog import ended, engine, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
+from djqueue.jobs.records import NOBODY
 from djqueue.models import FinishedJob, Job
-from djqueue.records import NOBODY
 from tests.ledger import tasks
 from tests.processes import eventually, worker
 

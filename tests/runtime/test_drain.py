@@ -14,8 +14,9 @@ from django.db import transaction
 
 from djqueue.compat import task_backends
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.records import Ack, WorkerInfo
+from djqueue.jobs.states import JobState
 from djqueue.models import Job
-from djqueue.records import Ack, WorkerInfo
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.children import Child
@@ -24,7 +25,6 @@ from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.producer import Producer
 from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
 from djqueue.runtime.worker import END_DONE, END_REPLACE, LaneSpec
-from djqueue.states import JobState
 from tests.backlog import engine, states, stored
 from tests.ledger import tasks
 from tests.processes import worker

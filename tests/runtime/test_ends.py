@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.backlog import ended, engine, jobs, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.backlog import ended, jobs, states, stored
 from tests.ledger import hostile, sessions, tasks
 from tests.ledger.models import Entry

@@ -16,15 +16,15 @@ from uuid import uuid4
 import pytest
 
 from djqueue import telemetry
-from djqueue.records import ClaimedJob, TakenJob
+from djqueue.jobs.records import ClaimedJob, TakenJob
+from djqueue.jobs.states import JobState
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.runs import Run
 from djqueue.runtime.timekeeper import GRACE_SECONDS, Timekeeper
-from djqueue.states import JobState
-from djqueue.tasks import Task
+from djqueue.tasks.task import Task
 from tests.ledger import tasks
 from tests.processes import eventually
 

@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone, translation
 
 from djqueue import api
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.backlog import ended, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry

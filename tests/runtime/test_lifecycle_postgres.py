@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from djqueue import api
+from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job
-from djqueue.states import JobState
 from tests.ledger import tasks
 from tests.ledger.models import Entry
 from tests.processes import drain, eventually, worker

@@ -13,21 +13,21 @@ from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
+from djqueue.jobs.records import Ack, NewJob, PruneRule, WorkerInfo
+from djqueue.jobs.states import JobState
 from djqueue.maintenance.leader import Leader
 from djqueue.maintenance.lifeline import Lifeline
 from djqueue.maintenance.pruner import Pruner
 from djqueue.maintenance.stager import Stager
 from djqueue.models import FinishedJob, Job, Worker
-from djqueue.records import Ack, NewJob, PruneRule, WorkerInfo
-from djqueue.runtime import heart as heart_module
+from djqueue.runtime import heartbeat as heart_module
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.heart import Heart
+from djqueue.runtime.heartbeat import Heart
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.producer import Producer
 from djqueue.service import Service
-from djqueue.states import JobState
 from tests.processes import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests.backlog import ended, engine, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry

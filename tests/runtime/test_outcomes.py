@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from djqueue import Cancel, Discard, Retry, Snooze, Task, TaskTimeout
-from djqueue.records import ClaimedJob
+from djqueue.jobs.records import ClaimedJob
+from djqueue.jobs.states import JobState
 from djqueue.runtime.outcomes import Outcome, outcome_of
-from djqueue.states import JobState
 from tests.ledger import tasks
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -18,11 +18,11 @@ import pytest
 from django.db import connection, transaction
 
 from djqueue import api
-from djqueue.encoding import Encoded
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.reading import time_limit
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import NewJob
 from djqueue.models import FinishedJob, Job
-from djqueue.records import NewJob
 from tests.backlog import states
 from tests.ledger import sessions, tasks
 from tests.ledger.models import Entry

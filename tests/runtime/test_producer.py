@@ -11,8 +11,8 @@ import pytest
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.models import Job
-from djqueue.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller

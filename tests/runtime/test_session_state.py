@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from djqueue import compat
-from djqueue.states import FINAL_STATES, JobState
+from djqueue.jobs.states import FINAL_STATES, JobState
 from tests.ledger import sessions, tasks
 from tests.ledger.models import Entry
 from tests.processes import eventually, worker

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
-from djqueue.states import JobState
+from djqueue.jobs.states import JobState
 from tests import stores
 from tests.backlog import engine, stored
 from tests.ledger import tasks

@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.utils import timezone
 
-from djqueue import carriers, compat, hooks, telemetry
-from djqueue.backoff import LIMIT
-from djqueue.encoding import encode_error
-from djqueue.states import JobState
-from djqueue.tracebacks import format_error
+from djqueue import compat, hooks, propagation, telemetry
+from djqueue.jobs.encoding import encode_error
+from djqueue.jobs.states import JobState
+from djqueue.jobs.tracebacks import format_error
+from djqueue.tasks.backoff import LIMIT
 from tests.backlog import ended, jobs, states, stored
 from tests.ledger import spoilt, tasks
 from tests.processes import drain, eventually, worker
@@ -126,15 +126,15 @@ class TestExecutor:
 
     @pytest.mark.parametrize("restore", [_fail, lambda value: _fail_at_the_end(), lambda value: _swallow()])
     def test_t57_a_carrier_changes_no_outcome(self, restore: Any) -> None:
-        carriers.register("odd", capture=lambda: 1, restore=restore)
+        propagation.register("odd", capture=lambda: 1, restore=restore)
         meta = json.dumps({"context": {"odd": 1}})
         try:
-            with carriers.restored(meta):
+            with propagation.restored(meta):
                 pass
-            with pytest.raises(ValueError, match="the task's"), carriers.restored(meta):
+            with pytest.raises(ValueError, match="the task's"), propagation.restored(meta):
                 raise ValueError("the task's")
         finally:
-            carriers.unregister("odd")
+            propagation.unregister("odd")
 
     @pytest.mark.parametrize("task", [tasks.noop, tasks.find])
     def test_t57_an_outcome_that_cannot_be_made_is_a_failure_of_its_attempt(
@@ -205,7 +205,7 @@ def test_t57_no_exception_breaks_what_is_written_of_it(make: Any) -> None:
 @pytest.mark.parametrize("delay", [5**20, -(5**20), float("inf"), float("nan"), "soon", None, 10**400])
 def test_t61_a_delay_that_no_clock_knows_is_capped_and_never_raises(delay: Any) -> None:
     from djqueue import Retry, Snooze
-    from djqueue.backoff import delay_seconds
+    from djqueue.tasks.backoff import delay_seconds
 
     for error in (Retry(delay), Snooze(delay)):
         assert 0 <= delay_seconds(error.delay, 1) <= LIMIT
@@ -226,9 +226,9 @@ def test_t61_a_delay_that_no_clock_knows_is_capped_and_never_raises(delay: Any) 
 )
 def test_t20_any_time_zone_is_carried_by_its_key_or_else_its_offset(zone: tzinfo, carried: Any) -> None:
     with timezone.override(zone):
-        meta = carriers.capture()
+        meta = propagation.capture()
     assert json.loads(meta).get("context", {}).get("time_zone") == carried
 
-    with carriers.restored(meta):
+    with propagation.restored(meta):
         there = timezone.localtime()
     assert there.utcoffset() == timezone.localtime(timezone=zone).utcoffset()

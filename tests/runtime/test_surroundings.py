@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from djqueue.jobs.states import JobState
 from djqueue.runtime import logs, parent_settings
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.states import JobState
 from tests.backlog import engine, states, stored
 from tests.ledger import tasks
 from tests.processes import environment, worker

@@ -16,9 +16,9 @@ from django.db import connection
 from django.test import Client
 
 from djqueue import api, crontab
+from djqueue.jobs.records import Ack, JobFilter, WorkerInfo
+from djqueue.jobs.states import JobState
 from djqueue.models import Job
-from djqueue.records import Ack, JobFilter, WorkerInfo
-from djqueue.states import JobState
 from tests import settings as test_settings
 from tests import stores
 from tests.backlog import engine, live, stored
@@ -216,7 +216,7 @@ def test_t62_values_that_cannot_be_read_are_parked_and_the_queue_goes_on(server:
     assert server.hlen("{djqueue}:parked") == len(payloads + runs) + 1
     assert server.zcard("{djqueue}:ready:default") == server.hlen("{djqueue}:executing") == 0
     # What lost only its history can be run again.
-    assert all(steered.is_done for steered in api.retry(runs))
+    assert all(controlled.is_done for controlled in api.retry(runs))
     drain()
     assert {engine().get(id).state for id in runs} == {JobState.COMPLETED}  # type: ignore[union-attr]
     report = api.delete(JobFilter(states=(JobState.DISCARDED,)))

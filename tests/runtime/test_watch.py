@@ -14,7 +14,7 @@ from django.db import connection
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
-from djqueue.records import ClaimedJob, WorkerInfo
+from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer as producer_module
 from djqueue.runtime import watch
 from djqueue.runtime.acker import Acker

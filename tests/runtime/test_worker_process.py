@@ -12,8 +12,8 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
 
-from djqueue.records import NewJob
-from djqueue.states import JobState
+from djqueue.jobs.records import NewJob
+from djqueue.jobs.states import JobState
 from tests.backlog import ended, engine, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
@@ -109,7 +109,7 @@ class TestOutcomes:
         assert [error["message"] for error in stored(result).errors] == ["never works"] * 2
         assert "state=discarded" in log
 
-    def test_the_steering_exceptions_do_what_they_say(self) -> None:
+    def test_the_job_signals_do_what_they_say(self) -> None:
         snoozed = tasks.snooze_once.enqueue()
         cancelled = tasks.cancel_itself.enqueue()
         discarded = tasks.discard_itself.enqueue()

@@ -14,10 +14,10 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.encoding import Encoded
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.records import InsertedMany, NewJob
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.records import InsertedMany, NewJob
 
 
 def copy_jobs(

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from djqueue.records import Ack
-from djqueue.states import JobState
+from djqueue.jobs.records import Ack
+from djqueue.jobs.states import JobState
 
 
 def ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:

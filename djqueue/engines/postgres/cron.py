@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
-from djqueue.encoding import storable
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import Insertion, job_columns
-from djqueue.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
+from djqueue.jobs.encoding import storable
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
 
 Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 

@@ -13,10 +13,11 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.rows import TupleRow
 
-from djqueue.encoding import Encoded
+from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
+from djqueue.engines.postgres.control import Control
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
@@ -25,12 +26,12 @@ from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.steering import Steering
-from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.engines.postgres.worker import PostgresWorkerEngine
-from djqueue.records import (
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.health import Health
+from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
@@ -40,14 +41,13 @@ from djqueue.records import (
     QueueCounts,
     UniqueRule,
 )
-from djqueue.vitals import Health
 
 _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(Steering):
-    """Jobs in the database of one Django alias. The verbs that steer jobs and queues are in ``steering.py``."""
+class PostgresEngine(Control):
+    """Jobs in the database of one Django alias. The verbs that control jobs and queues are in ``control.py``."""
 
     is_transactional = True
 

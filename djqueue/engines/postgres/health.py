@@ -10,7 +10,7 @@ from django.db import connections
 
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.vitals import Health, ParkedJob, SeenQueue, SeenWorker, SnapshotHolder
+from djqueue.jobs.health import Health, ParkedJob, QueueHealth, VacuumBlocker, WorkerHealth
 
 LIMIT = timedelta(seconds=5)
 
@@ -18,10 +18,10 @@ LIMIT = timedelta(seconds=5)
 def health(alias: str) -> Health:
     """Look at it all, in one short read each: a probe must not hang on what it is to report."""
     facts: dict[str, Any] = {
-        "queues": [SeenQueue(*row) for row in _read(alias, "health_queues")],
-        "workers": [SeenWorker(*row) for row in _read(alias, "health_workers")],
+        "queues": [QueueHealth(*row) for row in _read(alias, "health_queues")],
+        "workers": [WorkerHealth(*row) for row in _read(alias, "health_workers")],
         "parked": [ParkedJob(*row) for row in _read(alias, "health_parked")],
-        "holders": [SnapshotHolder(*row) for row in _read(alias, "health_holders")],
+        "holders": [VacuumBlocker(*row) for row in _read(alias, "health_holders")],
     }
     for seconds, loops in _read(alias, "health_leader"):
         facts["leader_seconds"] = seconds

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from djqueue.engines.postgres.session import Session
-from djqueue.records import Pruned, PruneRule
+from djqueue.jobs.records import Pruned, PruneRule
 
 
 class Pruning(Session):

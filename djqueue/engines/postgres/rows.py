@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from djqueue.records import NOBODY, Job
-from djqueue.states import JobState
+from djqueue.jobs.records import NOBODY, Job
+from djqueue.jobs.states import JobState
 
 
 def job_of(row: Sequence[Any]) -> Job:

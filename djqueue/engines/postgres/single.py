@@ -25,7 +25,7 @@ from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
-from djqueue.records import InsertedJob, NewJob
+from djqueue.jobs.records import InsertedJob, NewJob
 
 _PARAMS = (
     "queue",

@@ -30,7 +30,7 @@ from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import STAGE
 from djqueue.exceptions import EngineUnavailable
-from djqueue.records import InsertedJob, NewJob, UniqueRule
+from djqueue.jobs.records import InsertedJob, NewJob, UniqueRule
 
 TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _TRIES = 10

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from djqueue.engines.postgres.direct import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
-from djqueue.records import InsertedJob, NewJob
+from djqueue.jobs.records import InsertedJob, NewJob
 
 logger = logging.getLogger("djqueue.wake")
 

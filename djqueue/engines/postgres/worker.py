@@ -15,16 +15,17 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from djqueue.engines.control import clean
+from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
-from djqueue.engines.postgres.place import Place
+from djqueue.engines.postgres.fetch_cursor import Place
 from djqueue.engines.postgres.pruning import Pruning
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.taken import taken_statements
 from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
-from djqueue.engines.steered import clean
 from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused, EngineUnavailable
-from djqueue.records import (
+from djqueue.jobs.health import Concern, Inspection
+from djqueue.jobs.records import (
     Ack,
     CancelRequest,
     ClaimedJob,
@@ -35,8 +36,7 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
-from djqueue.states import FINAL_STATES, JobState
-from djqueue.vitals import Concern, Inspection
+from djqueue.jobs.states import FINAL_STATES, JobState
 
 logger = logging.getLogger("djqueue.engine")
 
@@ -89,7 +89,7 @@ class PostgresWorkerEngine(Pruning):
     ) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
 
-        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``place.py``.
+        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``fetch_cursor.py``.
         """
         self._role = _role(worker)  # of a connection that is still to be opened
         params = {"queue": queue, "limit": limit, "worker": worker, "now": now}

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import msgpack
 
-from djqueue.moments import as_aware
-from djqueue.records import ClaimedJob, Job, NewJob, QueueRules, TakenJob
-from djqueue.states import JobState
+from djqueue.jobs.moments import as_aware
+from djqueue.jobs.records import ClaimedJob, Job, NewJob, QueueRules, TakenJob
+from djqueue.jobs.states import JobState
 
 STATES = (
     JobState.SCHEDULED,

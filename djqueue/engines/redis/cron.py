@@ -16,12 +16,12 @@ from uuid import UUID
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.cron.schedule import REBOOT
-from djqueue.encoding import storable
+from djqueue.engines.control import BY_LENGTH, REASON_LENGTH
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, clock, columns, micros, moment, unpack
 from djqueue.engines.redis.unique import rule_columns
-from djqueue.engines.steered import BY_LENGTH, REASON_LENGTH
-from djqueue.records import LIVE_ONLY, NewJob, UniqueRule
+from djqueue.jobs.encoding import storable
+from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 
 _PAGE = 200
 """Entries of one read."""

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from uuid import UUID
 
-from djqueue.encoding import Encoded
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
 from djqueue.engines.redis.codec import (
     STATES,
@@ -24,17 +23,19 @@ from djqueue.engines.redis.codec import (
     read_worker,
     times,
 )
+from djqueue.engines.redis.control import Control
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.parts import parts
-from djqueue.engines.redis.steering import Steering
+from djqueue.engines.redis.search import Walks
 from djqueue.engines.redis.unique import holders, insert_unique
-from djqueue.engines.redis.walks import Walks
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
-from djqueue.records import (
+from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.health import Health
+from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
@@ -46,8 +47,7 @@ from djqueue.records import (
     UniqueRule,
     WorkerStatus,
 )
-from djqueue.states import JobState
-from djqueue.vitals import Health
+from djqueue.jobs.states import JobState
 
 _NOT_TRANSACTIONAL = (
     "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
@@ -62,7 +62,7 @@ _COUNTED = (
 )
 
 
-class RedisEngine(Steering, Walks):
+class RedisEngine(Control, Walks):
     """Jobs on the server of one url, under keys of one prefix."""
 
     is_transactional = False

@@ -8,7 +8,7 @@ from typing import Any
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import UNREADABLE, read_worker, unpack
 from djqueue.engines.redis.server import inspect
-from djqueue.vitals import Health, ParkedJob, SeenQueue, SeenWorker
+from djqueue.jobs.health import Health, ParkedJob, QueueHealth, WorkerHealth
 
 _SERVING_SECONDS = 15.0
 """A worker that was silent for longer serves nobody."""
@@ -25,7 +25,7 @@ def health(client: Client) -> Health:
             continue
         (name, _, _, queues, _), beat_at, is_draining = read
         silent = (now - beat_at) / 1e6
-        workers.append(SeenWorker(name, sorted(queues), silent, id in dead))
+        workers.append(WorkerHealth(name, sorted(queues), silent, id in dead))
         if id not in dead and not is_draining and silent < _SERVING_SECONDS:
             served.update(queues)
     found = {
@@ -40,7 +40,9 @@ def health(client: Client) -> Health:
     first_due = None if due is None else max(0.0, float(due))
     is_led = leader and int(leader[b"expires_at"]) > now
     return Health(
-        queues=[SeenQueue(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})],
+        queues=[
+            QueueHealth(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})
+        ],
         workers=sorted(workers, key=lambda worker: worker.name),
         parked=[ParkedJob(int(id), _text(task), _reason(why)) for (id, task), why in _pairs(aside)[:_MOST_PARKED]],
         leader_seconds=(now - int(leader[b"elected_at"])) / 1e6 if is_led else None,

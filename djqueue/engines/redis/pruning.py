@@ -8,7 +8,7 @@ from typing import Any
 
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock
-from djqueue.records import Pruned, PruneRule
+from djqueue.jobs.records import Pruned, PruneRule
 
 _PAGE = 500
 """So many jobs are looked at by one run of a script."""

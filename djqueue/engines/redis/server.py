@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from djqueue.engines.redis.client import Client
 from djqueue.exceptions import EngineDenied, EngineRefused
-from djqueue.vitals import Concern, Inspection
+from djqueue.jobs.health import Concern, Inspection
 
 _MAKE_ROOM = "Raise maxmemory, let finished jobs go (manage.py prunejobs; keep less by 'retention'), or find out why jobs pile up."
 _OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}

@@ -11,8 +11,8 @@ from datetime import datetime
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, is_plain, job_bytes, moment, one
 from djqueue.engines.redis.parts import parts
-from djqueue.records import InsertedJob, NewJob, UniqueRule
-from djqueue.states import JobState
+from djqueue.jobs.records import InsertedJob, NewJob, UniqueRule
+from djqueue.jobs.states import JobState
 
 CHUNK = 250
 """So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""

@@ -10,15 +10,16 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from djqueue.encoding import storable
+from djqueue.engines.redis.at_most_once import taken_bytes, taken_columns
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import LONGEST_DELAY_SECONDS, NUMBERS, clock, read_claimed, read_taken
 from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
-from djqueue.engines.redis.taken import taken_bytes, taken_columns
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
-from djqueue.records import (
+from djqueue.jobs.encoding import storable
+from djqueue.jobs.health import Inspection
+from djqueue.jobs.records import (
     Ack,
     CancelRequest,
     ClaimedJob,
@@ -29,8 +30,7 @@ from djqueue.records import (
     TakenJob,
     WorkerInfo,
 )
-from djqueue.states import FINAL_STATES
-from djqueue.vitals import Inspection
+from djqueue.jobs.states import FINAL_STATES
 
 logger = logging.getLogger("djqueue.engine")
 

@@ -15,14 +15,17 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils.dateparse import parse_datetime
 
-from djqueue import bulk, compat, lines, registry
-from djqueue.durations import parse_duration
+from djqueue import compat
+from djqueue.bulk import insert as bulk
+from djqueue.bulk import reader as lines
+from djqueue.bulk.rejects import Rejects
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
+from djqueue.jobs.durations import parse_duration
+from djqueue.jobs.moments import as_aware
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
-from djqueue.moments import as_aware
-from djqueue.rejects import Rejects
-from djqueue.tasks import Task
+from djqueue.tasks import registry
+from djqueue.tasks.task import Task
 
 EXIT_REJECTED = 3
 """All good lines were stored, and some were bad."""

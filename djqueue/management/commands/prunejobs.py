@@ -11,12 +11,12 @@ from django.core.management.base import CommandError
 
 from djqueue import conf
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.records import PruneRule
+from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.management.backends import backend_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
 from djqueue.management.reporting import ReportingCommand
-from djqueue.records import PruneRule
-from djqueue.states import FINAL_STATES, JobState
 
 STEP = 2000
 

@@ -12,13 +12,13 @@ from django.db import DatabaseError
 
 from djqueue import api, conf
 from djqueue.exceptions import DjqueueError
+from djqueue.jobs.records import ControlOutcome, JobFilter
+from djqueue.jobs.states import JobState
 from djqueue.management.backends import add_backend_argument, backend_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
-from djqueue.records import JobFilter, SteerOutcome
-from djqueue.states import JobState
 
 EXIT_SKIPPED = 3
 """Something that was named by its id was not done; the output says why."""
@@ -32,12 +32,12 @@ _HELP = {
     "delete": "Delete finished or waiting jobs; nothing of them is kept.",
 }
 _SAID = {
-    SteerOutcome.CANCELLED: "cancelled",
-    SteerOutcome.REQUESTED: "executing, and asked to end",
-    SteerOutcome.RETRIED: "available again",
-    SteerOutcome.DISCARDED: "discarded",
-    SteerOutcome.DELETED: "deleted",
-    SteerOutcome.SKIPPED: "skipped",
+    ControlOutcome.CANCELLED: "cancelled",
+    ControlOutcome.REQUESTED: "executing, and asked to end",
+    ControlOutcome.RETRIED: "available again",
+    ControlOutcome.DISCARDED: "discarded",
+    ControlOutcome.DELETED: "deleted",
+    ControlOutcome.SKIPPED: "skipped",
 }
 
 
@@ -55,7 +55,7 @@ class Command(ReportingCommand):
         for verb, text in _HELP.items():
             one = verbs.add_parser(verb, help=text, description=text)
             one.add_argument("ids", nargs="*", metavar="ID")
-            one.add_argument("--state", action="append", default=[], choices=[s.value for s in api.STEERABLE[verb]])
+            one.add_argument("--state", action="append", default=[], choices=[s.value for s in api.CONTROLLABLE[verb]])
             one.add_argument("--queue", metavar="NAME")
             one.add_argument("--task", metavar="PATH", help="The path of the task, like shop.tasks.send.")
             one.add_argument(
@@ -76,9 +76,9 @@ class Command(ReportingCommand):
             if verb in ("pause", "resume"):
                 self._set_queues(verb, found, options)
             elif options["ids"]:
-                self._steer_named(verb, backend, options)
+                self._control_named(verb, backend, options)
             else:
-                self._steer_found(verb, backend, options)
+                self._control_found(verb, backend, options)
         except (DjqueueError, ValueError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
@@ -102,31 +102,31 @@ class Command(ReportingCommand):
                 is_done = api.resume(name, using=backend.alias)
                 self.stdout.write(f"{name}: {'resumed' if is_done else 'is not paused'}.")
 
-    def _steer_named(self, verb: str, alias: str, options: dict[str, Any]) -> None:
+    def _control_named(self, verb: str, alias: str, options: dict[str, Any]) -> None:
         if _filter(options) != JobFilter():
             raise CommandError("Name jobs by their ids, or filter them, not both.")
         ids = [_id(text) for text in options["ids"]]
         if options["dry_run"]:
             for id in ids:
                 job = api.get_job(id, using=alias)
-                can = job is not None and job.state in api.STEERABLE[verb]
+                can = job is not None and job.state in api.CONTROLLABLE[verb]
                 said = "there is no such job" if job is None else job.state.value
                 self.stdout.write(f"{id}: {said}{'' if can or job is None else f', cannot {verb} it'}.")
             return
         skipped = 0
-        for steered in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
-            skipped += not steered.is_done
-            why = f": {plain(steered.reason)}" if steered.reason else "."
-            self.stdout.write(f"{steered.id}: {_SAID[steered.outcome]}{why}")
+        for controlled in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
+            skipped += not controlled.is_done
+            why = f": {plain(controlled.reason)}" if controlled.reason else "."
+            self.stdout.write(f"{controlled.id}: {_SAID[controlled.outcome]}{why}")
         if skipped:
             sys.exit(EXIT_SKIPPED)
 
-    def _steer_found(self, verb: str, alias: str, options: dict[str, Any]) -> None:
+    def _control_found(self, verb: str, alias: str, options: dict[str, Any]) -> None:
         jobs = _filter(options)
         if jobs == JobFilter():
             raise CommandError(f"Which jobs? Name ids, or filter: queuectl {verb} --queue NAME --state STATE …")
         if verb in _NEEDS_STATE and not jobs.states:
-            states = "|".join(s.value for s in api.STEERABLE[verb])
+            states = "|".join(s.value for s in api.CONTROLLABLE[verb])
             raise CommandError(f"Which of these jobs? Add --state {states}")
         count = api.count(verb, jobs, using=alias).count
         words = f"{'more than ' if count >= api.COUNT_LIMIT else ''}{count:,} job{'' if count == 1 else 's'}"
@@ -140,7 +140,7 @@ class Command(ReportingCommand):
                 raise CommandError("Nothing was done.")
         report = getattr(api, verb)(jobs, using=alias, **_values(verb, options))
         for outcome, number in report.outcomes.items():
-            if outcome is not SteerOutcome.SKIPPED:
+            if outcome is not ControlOutcome.SKIPPED:
                 self.stdout.write(f"{number:,} {_SAID[outcome]}.")
         for reason, number in report.skipped.items():
             some = ", ".join(map(str, report.examples[reason]))

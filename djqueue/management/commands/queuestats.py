@@ -12,12 +12,12 @@ from django.db import DatabaseError
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.records import WorkerStatus
+from djqueue.jobs.states import LIVE_STATES
 from djqueue.management.backends import backend_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
-from djqueue.records import WorkerStatus
-from djqueue.runtime.heart import SILENT_SECONDS
-from djqueue.states import LIVE_STATES
+from djqueue.runtime.heartbeat import SILENT_SECONDS
 
 
 class Command(ReportingCommand):

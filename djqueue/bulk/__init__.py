@@ -1,0 +1,1 @@
+"""Jobs from the lines of a file."""

@@ -1,0 +1,44 @@
+"""Reasons why a control verb skipped a job, worded the same for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES
+
+BY_LENGTH = 255
+REASON_LENGTH = 2000
+FINAL = frozenset(state.value for state in FINAL_STATES)
+WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
+CANCELLABLE = frozenset(state.value for state in LIVE_STATES)
+RETRYABLE = FINAL | {"scheduled", "retryable"}
+MISSING = ("There is no such job.", None)
+TOO_FAST = ("It changes too fast; try again.", None)
+
+
+def why_not(
+    state: str | None, held_by: int | None, eligible: Collection[str], *, needs_key: bool = False
+) -> tuple[str, int | None]:
+    """Say why nothing was done to a job: a sentence, and who holds the key that it needs."""
+    if state is None:
+        return MISSING
+    if needs_key and held_by is not None and state in eligible:
+        return f"Its unique key is held by job {held_by}.", held_by
+    if state in eligible:
+        return TOO_FAST
+    if state in FINAL:
+        return f"It is {state} already.", None
+    return {"executing": "It is executing.", "suspended": "It waits for other jobs."}.get(
+        state, f"It is {state}."
+    ), None
+
+
+def who_and_why(act: str, by: str, reason: str) -> tuple[str, str]:
+    """Return who asked for an act, and why, as they are stored; without a reason one is given."""
+    who = clean(by, BY_LENGTH).strip()
+    return who, clean(reason, REASON_LENGTH).strip() or (f"{act} by {who}." if who else f"{act} on request.")
+
+
+def clean(text: str, length: int | None = None) -> str:
+    """Make a text storable: no NUL, no half of a character."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:length]

@@ -1,0 +1,111 @@
+"""Look for jobs by what they are: walks along the ids that there are, some hundred jobs at a time.
+
+There is no index but that of the ids: one for every question would cost every job memory and every claim time, and who asks is a
+person or a command. Between two pages the server does what it has to do. But it is known where jobs of a state are kept, for
+other ends: when they are few, nobody walks past a million others to find them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from djqueue.engines.redis.client import Client
+from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, read_job
+from djqueue.jobs.records import Found, Job, JobFilter, Newest
+
+LOOK_AT = 500
+"""How many jobs one page looks at."""
+PATIENCE = 20_000
+"""How many jobs are looked at before somebody who waits is given what was found so far."""
+_END = 2**53
+_FIND_ALL = 2**31
+
+
+class Walks:
+    @property
+    def client(self) -> Client:
+        """The connection of this thread."""
+        raise NotImplementedError
+
+    def find(
+        self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
+    ) -> list[int]:
+        """Return the next ids, in their order, above ``after`` and up to ``last``."""
+        found: list[int] = []
+        for ids in self._walk(jobs, after, last, limit, now):
+            found += map(int, ids)
+            if len(found) >= limit:
+                break
+        return found[: max(0, limit)]
+
+    def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
+        """Count jobs, up to a limit."""
+        last = int(self.client.run("last_id"))
+        count = 0
+        for ids in self._walk(jobs, 0, last, _FIND_ALL, now):
+            count += len(ids)
+            if count >= limit:
+                return Found(limit, last)
+        return Found(count, last)
+
+    def newest(
+        self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
+    ) -> Newest:
+        """Return the jobs of the highest ids, highest first."""
+        wanted, few = self._filter(jobs), self._few(jobs)
+        found: list[Job] = []
+        place = _END if before is None else before
+        for _ in range(PATIENCE // LOOK_AT):
+            end = bisect_left(few or (), place)
+            these = few and few[max(0, end - LOOK_AT) : end][::-1]
+            if few is not None and not these:
+                return Newest(found, None)
+            # One more than asked for tells whether there are others.
+            on, rows = self.client.run(
+                "newest", clock(now), wanted, place, LOOK_AT, limit + 1 - len(found), self._named(these)
+            )
+            found += [read_job(int(id), *row) for id, *row in rows]
+            if len(found) > limit:
+                return Newest(found[:limit], found[limit - 1].id)
+            if not on:
+                return Newest(found, None)
+            place = int(on)
+        return Newest(found, place)
+
+    def _walk(self, jobs: JobFilter, after: int, last: int, limit: int, now: datetime | None) -> Iterator[list[bytes]]:
+        wanted, few = self._filter(jobs), self._few(jobs)
+        place: Any = after
+        while place != b"":
+            start, end = (bisect_right(few or (), id) for id in (int(place), last))
+            these = few and few[start : min(end, start + LOOK_AT)]
+            if few is not None and not these:
+                return
+            place, ids = self.client.run("find", clock(now), wanted, place, last, LOOK_AT, limit, self._named(these))
+            limit -= len(ids)
+            yield ids
+
+    def _few(self, jobs: JobFilter) -> list[int] | None:
+        """Return the ids, in their order, among which such jobs are, if they are few; None: all that there are."""
+        ids = self.client.run("few", _digits(jobs), jobs.queue or "", PATIENCE)
+        return None if ids is None else sorted({int(id) for id in ids if id.isdigit()})
+
+    def _named(self, ids: list[int] | None) -> bytes:
+        return b"" if ids is None else self.client.pack(list(map(str, ids)))
+
+    def _filter(self, jobs: JobFilter) -> bytes:
+        ages = [age is not None and age // MICROSECOND for age in (jobs.older_than, jobs.newer_than)]
+        values: list[Any] = [
+            _digits(jobs),
+            jobs.queue is not None and jobs.queue,
+            jobs.task is not None and jobs.task,
+            jobs.task_prefix is not None and jobs.task_prefix,
+            jobs.worker is not None and str(jobs.worker),
+        ]
+        return self.client.pack(values + ages)
+
+
+def _digits(jobs: JobFilter) -> str:
+    return "".join(str(NUMBERS[state]) for state in jobs.states)

@@ -1,0 +1,1 @@
+"""Jobs between a transaction and a store that lies outside of it."""

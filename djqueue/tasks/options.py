@@ -1,0 +1,151 @@
+"""What a task's options may be, what they become, and how a wrong one is told.
+
+An option is a field of ``Task`` with ``option(...)`` as its metadata; the loops in ``tasks.py`` find it there. A check
+returns a sentence about what is wrong, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, overload
+
+from djqueue import compat, conf
+from djqueue.cron.entry import Cron
+from djqueue.jobs.durations import LONGEST, parse_duration
+
+MAX_DELAY = LONGEST
+MAX_ATTEMPTS = 1_000_000
+
+Check = Callable[[object], str]
+
+
+def option(check: Check, *, per_job: bool = False, convert: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Return a field's metadata. ``per_job``: kept in the job's row, so that ``using()`` can change it for one job."""
+    return {"problem_of": check, "per_job": per_job, "convert": convert}
+
+
+# Checks
+
+
+def max_attempts_problem(value: object) -> str:
+    if value is None or (type(value) is int and 1 <= value <= MAX_ATTEMPTS):
+        return ""
+    return f"max_attempts takes a whole number from 1 to {MAX_ATTEMPTS}, not {value!r}."
+
+
+def run_in_problem(value: object) -> str:
+    # What is over already is due at once, on every backend. Beyond a hundred years in either direction nothing is meant.
+    if value is None or (isinstance(value, timedelta) and abs(value) <= MAX_DELAY):
+        return ""
+    return (
+        "run_after takes a time, a timedelta of at most a hundred years, seconds, or a text like '2 days',"
+        f" not {value!r:.120}."
+    )
+
+
+def duration_problem(name: str) -> Check:
+    def problem_of(value: object) -> str:
+        try:
+            if value is None or as_timedelta(value) > timedelta():
+                return ""
+        except ValueError:
+            pass
+        return (
+            f"{name} takes seconds, a timedelta or a text like '90s' or '2 days', more than none, not {value!r:.120}."
+        )
+
+    return problem_of
+
+
+def exceptions_problem(name: str) -> Check:
+    def problem_of(value: object) -> str:
+        kinds = value if isinstance(value, list | tuple | set | frozenset) else (value,)
+        if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+            return ""
+        return f"{name} takes an exception class or several, not {value!r}."
+
+    return problem_of
+
+
+def aliases_problem(value: object) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(name, str) and 0 < len(name) <= 255 for name in value):
+        return ""
+    return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
+
+
+def durability_problem(value: object) -> str:
+    if value is None or value in conf.DURABILITIES:
+        return ""
+    return f"durability takes {' or '.join(map(repr, conf.DURABILITIES))}, not {value!r}."
+
+
+def bool_problem(name: str) -> Check:
+    return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
+
+
+def cron_problem(value: object) -> str:
+    if value is None or isinstance(value, str | Cron):
+        return ""
+    if isinstance(value, list | tuple) and all(isinstance(each, str | Cron) for each in value):
+        return ""
+    return f"cron takes an expression like '0 6 * * mon', a Cron, or a list of them, not {value!r:.200}."
+
+
+def timezone_problem(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return ""
+    return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
+
+
+# What they become
+
+
+@overload
+def as_timedelta(value: None) -> None: ...
+@overload
+def as_timedelta(value: object) -> timedelta: ...
+def as_timedelta(value: object) -> timedelta | None:
+    return None if value is None else parse_duration(value)
+
+
+def as_start(value: object) -> datetime | timedelta:
+    """Read what ``run_after`` takes: a time, or how long from now."""
+    if isinstance(value, datetime | timedelta):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise compat.InvalidTask(run_in_problem(value)) from None
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+
+
+def as_crons(value: str | Cron | Sequence[str | Cron] | None) -> tuple[Cron, ...] | None:
+    if value is None:
+        return None
+    values = [value] if isinstance(value, str | Cron) else value
+    return tuple(each if isinstance(each, Cron) else Cron(each) for each in values)
+
+
+def frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, value))
+    return frozenset(value) if isinstance(value, set) else value
+
+
+# Names
+
+
+def refuse_unknown(where: str, given: Mapping[str, Any], known: Sequence[str], static: Sequence[str]) -> None:
+    """Raise a ``TypeError`` that names the keywords of ``@task`` or ``using()`` if one was given that is none."""
+    if unknown := sorted(set(given) - set(known)):
+        keywords = sorted({"priority", "queue_name", "backend", "takes_context", *known})
+        if where == "using()":
+            keywords = sorted({*keywords, "run_after"} - {"takes_context"})
+        hint = ""
+        if misplaced := sorted(set(unknown) & set(static)):
+            hint = f" {', '.join(misplaced)} can only be given to @task: it is the task's, not a single job's."
+        raise TypeError(f"{where} does not know {', '.join(unknown)}. Its keywords are: {', '.join(keywords)}.{hint}")

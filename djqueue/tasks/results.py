@@ -1,0 +1,292 @@
+"""What became of a job, in the words of django.tasks; ``job`` is what djqueue knows beyond them.
+
+======================================== ==========
+job                                      result
+======================================== ==========
+scheduled available retryable suspended  READY
+executing                                RUNNING
+completed                                SUCCESSFUL
+discarded cancelled                      FAILED
+======================================== ==========
+
+``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: those that failed, from the
+job's errors, then the one that executes it or ended it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+
+from djqueue import api, compat
+from djqueue.exceptions import UnknownTask
+from djqueue.jobs.compression import decode_arguments, readable
+from djqueue.jobs.moments import as_django
+from djqueue.jobs.records import ClaimedJob, Controlled, InsertedJob, Job, NewJob
+from djqueue.jobs.states import JobState
+from djqueue.tasks import registry
+from djqueue.tasks.cancellation import Cancelled
+
+if TYPE_CHECKING:
+    from djqueue.tasks.task import Task
+
+    _Result = compat.TaskResult[..., Any]
+    _Context = compat.TaskContext[..., Any]
+else:
+    _Result = compat.TaskResult
+    _Context = compat.TaskContext
+
+_decode = json.JSONDecoder().decode
+"""``json.loads`` without its look for bytes and a byte order mark: what is decoded here was encoded here."""
+STATUS = {
+    JobState.SCHEDULED: compat.TaskResultStatus.READY,
+    JobState.AVAILABLE: compat.TaskResultStatus.READY,
+    JobState.RETRYABLE: compat.TaskResultStatus.READY,
+    JobState.SUSPENDED: compat.TaskResultStatus.READY,
+    JobState.EXECUTING: compat.TaskResultStatus.RUNNING,
+    JobState.COMPLETED: compat.TaskResultStatus.SUCCESSFUL,
+    JobState.DISCARDED: compat.TaskResultStatus.FAILED,
+    JobState.CANCELLED: compat.TaskResultStatus.FAILED,
+}
+
+
+class UnknownTaskResult(UnknownTask, compat.TaskResultDoesNotExist):
+    """The job exists, but no task of its name is known in this process, so no TaskResult can be made of it.
+
+    Also a ``TaskResultDoesNotExist``: whoever follows the contract of django.tasks handles it as one.
+    """
+
+
+class JobView(NamedTuple):
+    """What djqueue knows about a job beyond its TaskResult, at the moment when the result was made."""
+
+    id: int
+    state: JobState
+    queue: str
+    priority: int
+    attempt: int
+    """The number of the running attempt, from 1; the number of attempts so far where none runs."""
+    max_attempts: int
+    scheduled_at: datetime | None
+    meta: dict[str, Any]
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt >= self.max_attempts
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
+    job: JobView = field(compare=False)
+    was_duplicate: bool = field(default=False, compare=False)
+    """Nothing was stored: another job holds the unique key, and this is that job's result."""
+
+    def __post_init__(self) -> None:
+        # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
+        # the arguments, which come out of JSON here.
+        object.__setattr__(self, "_return_value", None)
+
+    @property
+    def attempts(self) -> int:
+        return max(self.job.attempt, len(self.worker_ids))
+
+    def refresh(self) -> None:
+        """Read the job anew."""
+        fresh = self.task.get_backend().get_result(self.id)
+        for name in (*compat.TASK_REFRESH_ATTRS, "job"):
+            object.__setattr__(self, name, getattr(fresh, name))
+
+    def cancel(self, reason: str = "", *, by: object = "") -> Controlled:
+        """Cancel the job: at once if it waits; one that executes is asked to end. See ``djqueue.api``."""
+        return api.cancel(self, by=by, reason=reason)
+
+    async def acancel(self, reason: str = "", *, by: object = "") -> Controlled:
+        """See ``cancel``."""
+        return await sync_to_async(self.cancel, thread_sensitive=True)(reason, by=by)
+
+    async def arefresh(self) -> None:
+        """Read the job anew."""
+        await sync_to_async(self.refresh, thread_sensitive=True)()
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
+    """What a task with ``takes_context=True`` gets as its first argument."""
+
+    cancelled: Cancelled = field(default_factory=Cancelled, compare=False)
+    """Event-like: set when the task is asked to stop, by somebody, by its timeout or by a worker that must leave."""
+    deadline: datetime | None = field(default=None, compare=False)
+    """When the task's timeout ends this attempt. None: it has none."""
+
+    @property
+    def job(self) -> JobView:
+        result = self.task_result
+        assert isinstance(result, TaskResult)
+        return result.job
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempt
+
+
+def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
+    """Make the result that ``enqueue`` returns."""
+    state = JobState(inserted.state)
+    args, kwargs = decode_arguments(new.args, new.kwargs)
+    return TaskResult(
+        task=task,
+        id=str(inserted.id),
+        status=STATUS[state],
+        was_duplicate=inserted.was_duplicate,
+        enqueued_at=as_django(inserted.inserted_at),
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+        job=JobView(
+            id=inserted.id,
+            state=state,
+            queue=new.queue,
+            priority=new.priority,
+            attempt=0,
+            max_attempts=new.max_attempts,
+            scheduled_at=as_django(new.scheduled_at),
+            meta=_decode(new.meta) if new.meta != "{}" else {},
+        ),
+    )
+
+
+def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
+    """Make the result of a job about to run here, where a context or a signal asks for it."""
+    errors = json.loads(claimed.errors)
+    args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
+    return TaskResult(
+        task=task.as_stored(claimed.queue, claimed.priority, as_django(claimed.scheduled_at), alias),
+        id=str(claimed.id),
+        status=compat.TaskResultStatus.RUNNING,
+        enqueued_at=as_django(claimed.inserted_at),
+        # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as
+        # near as we get.
+        started_at=as_django(claimed.started_at or claimed.attempted_at),
+        last_attempted_at=as_django(claimed.attempted_at),
+        finished_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=_task_errors(errors),
+        worker_ids=[*_failed_workers(errors), str(worker_id)],
+        job=JobView(
+            id=claimed.id,
+            state=JobState.EXECUTING,
+            queue=claimed.queue,
+            priority=claimed.priority,
+            attempt=claimed.attempt,
+            max_attempts=claimed.max_attempts,
+            scheduled_at=as_django(claimed.scheduled_at),
+            meta=json.loads(claimed.meta),
+        ),
+    )
+
+
+def from_job(job: Job, alias: str) -> TaskResult:
+    """Make the result of a stored job; raise ``UnknownTaskResult`` if this process does not know its task."""
+    try:
+        task = registry.find(job.task)
+    except UnknownTask as error:
+        raise UnknownTaskResult(f"Job {job.id} exists, but its result cannot be shown. {error}") from None
+    worker_ids = _failed_workers(job.errors)
+    if (
+        job.attempted_by is not None
+        and job.attempt > len(worker_ids)
+        and (job.state is JobState.EXECUTING or job.state.is_final)
+    ):
+        worker_ids.append(str(job.attempted_by))
+    args, kwargs = readable(job.args, job.kwargs)
+    result = TaskResult(
+        task=task.as_stored(job.queue, job.priority, as_django(job.scheduled_at), alias),
+        id=str(job.id),
+        status=STATUS[job.state],
+        enqueued_at=as_django(job.inserted_at),
+        started_at=as_django(job.started_at),
+        last_attempted_at=as_django(job.attempted_at),
+        finished_at=as_django(job.finished_at),
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=_task_errors(job.errors),
+        worker_ids=worker_ids,
+        job=JobView(
+            id=job.id,
+            state=job.state,
+            queue=job.queue,
+            priority=job.priority,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            scheduled_at=as_django(job.scheduled_at),
+            meta=job.meta,
+        ),
+    )
+    if job.state is JobState.COMPLETED:
+        object.__setattr__(result, "_return_value", job.result)
+    return result
+
+
+def finish(
+    result: TaskResult,
+    state: JobState,
+    *,
+    at: datetime,
+    value: Any = None,
+    error: BaseException | None = None,
+    traceback: str = "",
+) -> None:
+    """Bring a running result to its end, in place: both signals carry the same object."""
+    if error is not None:
+        kind = type(error)
+        result.errors.append(
+            compat.TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=traceback)
+        )
+    object.__setattr__(result, "status", STATUS[state])
+    object.__setattr__(result, "finished_at", as_django(at) if state.is_final else None)
+    object.__setattr__(result, "job", result.job._replace(state=state))
+    if state is JobState.COMPLETED:
+        object.__setattr__(result, "_return_value", value)
+
+
+def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
+    return [
+        compat.TaskError(
+            exception_class_path=str(entry.get("exception") or "builtins.Exception"),
+            traceback=str(entry.get("traceback") or entry.get("message") or ""),
+        )
+        for entry in entries
+        if "left_out" not in entry
+    ]
+
+
+def _failed_workers(entries: Sequence[dict[str, Any]]) -> list[str]:
+    # What was cancelled or discarded by somebody has an entry too, and no worker in it.
+    return [str(worker) for entry in entries if (worker := entry.get("worker"))]

@@ -1,0 +1,71 @@
+"""Whether a task can be called with some arguments, found out before they are stored.
+
+Only how many there are and which names they have matters, so each such shape is tried once per function: an enqueue looks it up
+in a set. What counts is the function that is called: that of a decorator takes ``*args, **kwargs`` mostly, and may add arguments
+of its own to them before it calls another, so nothing is said about the function inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
+from inspect import Signature, signature
+from typing import TYPE_CHECKING, Any
+
+from djqueue.exceptions import InvalidArguments
+
+if TYPE_CHECKING:
+    from djqueue.tasks.task import Task
+
+_MOST_SHAPES = 1000
+"""A function of ``**kwargs`` may be called with ever new names."""
+
+
+def check_arguments(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise ``InvalidArguments`` naming the parameter if the task's function cannot be called with these arguments."""
+    _check(_fitting(task.func, task.takes_context), task, args, kwargs)
+
+
+def checker(task: Task) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
+    """Return ``check_arguments`` of one task, for many jobs."""
+    return partial(_check, _fitting(task.func, task.takes_context), task)
+
+
+def _check(fitting: set[object], task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    shape = (len(args), *kwargs) if kwargs else len(args)
+    if shape in fitting:
+        return
+    if problem := misfit(task, args, kwargs):
+        raise InvalidArguments(problem)
+    if len(fitting) < _MOST_SHAPES:
+        fitting.add(shape)
+
+
+def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Say why the task's function cannot be called with these arguments; empty if it can."""
+    if (known := _signature(task.func)) is None:
+        return ""
+    context = (None,) if task.takes_context else ()
+    try:
+        known.bind(*context, *args, **kwargs)
+    except TypeError as error:
+        names = list(known.parameters)[1 if context else 0 :]
+        return (
+            f"{task.module_path}() cannot be called with these arguments: {error}."
+            f" Its parameters are: {', '.join(names) or 'none'}."
+        )
+    return ""
+
+
+@cache
+def _fitting(function: Callable[..., Any], takes_context: bool) -> set[object]:
+    """Return the shapes of arguments that the function was found to take."""
+    return set()
+
+
+@lru_cache(maxsize=1024)
+def _signature(function: Callable[..., Any]) -> Signature | None:
+    try:
+        return signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None

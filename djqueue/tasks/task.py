@@ -1,0 +1,407 @@
+"""``@task`` and ``Task``: Django's Task, with what djqueue knows beyond it.
+
+An option is one field with its check (``task_options.py``). ``task()``, ``using()``, pickling and validation find it by
+themselves.
+
+``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where
+zero-argument ``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed
+explicitly.
+
+The options hold on every backend; one that is not djqueue's simply ignores those that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from djqueue import compat
+from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
+from djqueue.exceptions import InvalidJob
+from djqueue.jobs.encoding import encode_arguments
+from djqueue.tasks import backoff as backoffs
+from djqueue.tasks import options as rules
+from djqueue.tasks import registry
+from djqueue.tasks import unique as uniques
+from djqueue.tasks.backoff import Backoff
+from djqueue.tasks.results import BulkResult, TaskResult, UnknownTaskResult
+from djqueue.tasks.signatures import misfit
+from djqueue.tasks.unique import Unique
+
+if TYPE_CHECKING:
+    _Task = compat.Task[..., Any]
+else:
+    _Task = compat.Task
+
+MAX_CRON_BYTES = 64 * 1024
+"""The most that the arguments of a cron entry may take as JSON."""
+
+
+class BulkBackend(Protocol):
+    """A backend that takes many jobs at once."""
+
+    def enqueue_many(
+        self,
+        task: Task,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int,
+        on_progress: Callable[[int], None] | None,
+    ) -> BulkResult: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(_Task):
+    max_attempts: int | None = field(default=None, metadata=rules.option(rules.max_attempts_problem, per_job=True))
+    """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
+    backoff: Backoff = field(default=None, metadata=rules.option(backoffs.problem_of))
+    """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
+    retry_on: tuple[type[BaseException], ...] = field(
+        default=(Exception,), metadata=rules.option(rules.exceptions_problem("retry_on"), convert=rules.as_tuple)
+    )
+    """Only these exceptions are retried; any other discards the job at once. ``SystemExit`` and the like are none of
+    ``Exception`` and are retried all the same unless this says otherwise."""
+    discard_on: tuple[type[BaseException], ...] = field(
+        default=(), metadata=rules.option(rules.exceptions_problem("discard_on"), convert=rules.as_tuple)
+    )
+    """These exceptions discard the job at once, whatever ``retry_on`` says."""
+    timeout: timedelta | None = field(
+        default=None, metadata=rules.option(rules.duration_problem("timeout"), convert=rules.as_timedelta)
+    )
+    """How long one attempt may take, as a duration; then it is asked to stop, and in the end stopped."""
+    max_age: timedelta | None = field(
+        default=None, metadata=rules.option(rules.duration_problem("max_age"), per_job=True, convert=rules.as_timedelta)
+    )
+    """A job that has not begun so long after its insert is cancelled instead: a duration."""
+    transactional: bool = field(default=False, metadata=rules.option(rules.bool_problem("transactional")))
+    """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    durability: str | None = field(default=None, metadata=rules.option(rules.durability_problem, per_job=True))
+    """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
+    the backend's options say."""
+    compress: bool = field(default=False, metadata=rules.option(rules.bool_problem("compress"), per_job=True))
+    """Arguments of 1 KB and more are stored compressed where that makes them smaller; SQL cannot look into them then."""
+    aliases: tuple[str, ...] = field(default=(), metadata=rules.option(rules.aliases_problem, convert=rules.as_tuple))
+    """Former names: jobs enqueued under them run this task."""
+    unique: Unique | None = field(
+        default=None, metadata=rules.option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
+    )
+    """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
+    run_in: timedelta | None = field(default=None, metadata=rules.option(rules.run_in_problem))
+    """``run_after`` as a timedelta: counted from the insert by the store's clock."""
+    cron: str | Cron | Sequence[str | Cron] | None = field(
+        default=None, metadata=rules.option(rules.cron_problem, convert=rules.as_crons)
+    )
+    """When it runs by itself: an expression, a ``Cron``, or several; see ``djqueue.cron``. A tuple of ``Cron`` afterwards."""
+    timezone: str | None = field(default=None, metadata=rules.option(rules.timezone_problem))
+    """The time zone of its cron entries that name none. None: the project's TIME_ZONE."""
+
+    def __post_init__(self) -> None:
+        for each in _OPTIONS:
+            value = getattr(self, each.name)
+            if problem := each.metadata["problem_of"](value):
+                raise compat.InvalidTask(problem)
+            if (convert := each.metadata["convert"]) is not None:
+                object.__setattr__(self, each.name, convert(value))
+            elif isinstance(value, list | set):
+                # A frozen dataclass with a list in it cannot be hashed.
+                object.__setattr__(self, each.name, rules.frozen(value))
+        if self.run_in is not None and not getattr(self.get_backend(), "supports_delay", False):
+            object.__setattr__(self, "run_after", timezone.now() + self.run_in)
+            object.__setattr__(self, "run_in", None)
+        super().__post_init__()
+        if self.transactional and self.is_async:
+            raise compat.InvalidTask("transactional=True needs a sync function: Django's transactions are sync.")
+        if self.unique is not None:
+            if problem := self.unique.problem_with(self.func, self.takes_context):
+                raise compat.InvalidTask(problem)
+            if self.unique.debounce is not None and (self.run_after is not None or self.run_in is not None):
+                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
+        if self.cron:
+            self._check_cron()
+        registry.register(self)
+
+    @classmethod
+    def of(cls, task: compat.Task[..., Any]) -> Task:
+        """Return a task of the framework as one of djqueue's, with its settings."""
+        if isinstance(task, Task):
+            return task
+        return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    @property
+    def cron_definitions(self) -> dict[str, CronDefinition]:
+        """Its entries of the crontab by name."""
+        zone = self.timezone or settings.TIME_ZONE or "UTC"
+        definitions: dict[str, CronDefinition] = {}
+        for place, each in enumerate(cast("tuple[Cron, ...]", self.cron or ()), 1):
+            name = each.name or (self.module_path if place == 1 else f"{self.module_path}:{place}")
+            if name in definitions:
+                raise compat.InvalidTask(f"Two cron entries of {self.module_path} have the name {name!r}.")
+            definitions[name] = each.definition(self.module_path, zone)
+        return definitions
+
+    def cron_problem(self, name: str, definition: CronDefinition) -> str:
+        """Say why an entry cannot run this task; empty if it can."""
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            return f"The name of a cron entry has 1 to {MAX_NAME} printable characters, not {name!r:.250}."
+        if problem := definition.problem():
+            return problem
+        if not isinstance(definition.args, list | tuple) or not isinstance(definition.kwargs, Mapping):
+            return "args is a list and kwargs a dict."
+        try:
+            definition.as_json()
+            encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
+        except InvalidJob as error:
+            return str(error)
+        if problem := misfit(self, definition.args, definition.kwargs):
+            return problem
+        try:
+            # The queue must be one of the backend's, and the priority a valid one.
+            self.with_overrides(definition)
+        except compat.InvalidTask as error:
+            return str(error)
+        return ""
+
+    def with_overrides(self, definition: CronDefinition) -> Self:
+        """Return the task with the queue and the priority that an entry asks for."""
+        if not definition.queue and definition.priority is None:
+            return self
+        return replace(
+            self,
+            cron=None,
+            queue_name=definition.queue or self.queue_name,
+            priority=self.priority if definition.priority is None else definition.priority,
+        )
+
+    def _check_cron(self) -> None:
+        for name, definition in self.cron_definitions.items():
+            if problem := self.cron_problem(name, definition):
+                raise compat.InvalidTask(f"The cron entry {name!r}: {problem}")
+
+    @cached_property
+    def is_async(self) -> bool:
+        return iscoroutinefunction(self.func)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | float | str | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return a copy with other settings for its jobs; ``run_after`` is a time, or a duration: seconds, "2 days", a timedelta.
+
+        Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
+        belongs to the task, as the worker knows it when it runs the job.
+        """
+        rules.refuse_unknown("using()", options, _PER_JOB_OPTIONS, _STATIC_OPTIONS)
+        changes: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "backend": backend,
+            **options,
+        }
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
+            # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
+            changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
+        if run_after is not None:
+            start = rules.as_start(run_after)
+            is_time = isinstance(start, datetime)
+            changes.update(run_in=None if is_time else start, run_after=start if is_time else None)
+        return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is not there.
+        if name in _ELSEWHERE:
+            raise AttributeError(
+                f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
+        """Store a job in the caller's transaction, if there is one, and return its result."""
+        return cast(TaskResult, self.get_backend().enqueue(self, args, kwargs))  # type: ignore[arg-type]  # a tuple
+
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
+        """See ``enqueue``."""
+        return cast(TaskResult, await self.get_backend().aenqueue(self, args, kwargs))  # type: ignore[arg-type]
+
+    def enqueue_many(
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> BulkResult:
+        """Store one job per pair of args and kwargs, all or none of them.
+
+        ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never
+        while a statement runs, so it may use the same database connection. A bad item raises with its
+        position, and nothing is stored. ``on_progress`` is called after each batch with the number of items
+        that are through; nobody else sees them before the end.
+        """
+        backend = self.get_backend()
+        if not hasattr(backend, "enqueue_many"):
+            return BulkResult(*_enqueue_one_by_one(self, items, on_progress))
+        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size, on_progress=on_progress)
+
+    async def aenqueue_many(
+        self,
+        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        batch_size: int = 5000,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> BulkResult:
+        """See ``enqueue_many``."""
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(
+            items, batch_size=batch_size, on_progress=on_progress
+        )
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the result of one of this task's jobs.
+
+        Raise ``TaskResultDoesNotExist``, or ``TaskResultMismatch`` if the id is that of another task's job.
+        """
+        try:
+            result = self.get_backend().get_result(result_id)
+        except UnknownTaskResult as error:
+            raise compat.TaskResultMismatch(f"Task does not match. {error}") from None
+        if result.task.func != self.func:
+            raise compat.TaskResultMismatch(f"Task does not match (received {result.task.module_path!r})")
+        return cast(TaskResult, result)
+
+    async def aget_result(self, result_id: str) -> TaskResult:
+        """See ``get_result``."""
+        return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
+
+    def as_stored(self, queue_name: str, priority: int, run_after: datetime | None, backend: str) -> Self:
+        """Return the task with what a row says. Not validated: the row's queue may be gone today."""
+        changes = {"queue_name": queue_name, "priority": priority, "run_after": run_after, "backend": backend}
+        if all(getattr(self, name) == value for name, value in changes.items()):
+            return self
+        copy = object.__new__(type(self))
+        for each in fields(self):
+            object.__setattr__(copy, each.name, changes.get(each.name, getattr(self, each.name)))
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name, as Django 6.1 does: the function stays where it is."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}
+        return _rebuild, (type(self), self.func.__module__, self.func.__qualname__, values)
+
+
+_ELSEWHERE = (
+    "delay",
+    "apply_async",
+    "apply",
+    "send",
+    "send_with_options",
+    "schedule",
+    "defer",
+    "defer_async",
+    "s",
+    "si",
+)
+"""What enqueues a job in other systems."""
+_OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
+_STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "run_in")
+_PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])
+
+
+@overload
+def task(function: Callable[..., Any], /) -> Task: ...
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: bool = ...,
+    max_attempts: int | None = ...,
+    backoff: Backoff = ...,
+    retry_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    discard_on: type[BaseException] | Sequence[type[BaseException]] = ...,
+    timeout: float | str | timedelta | None = ...,
+    max_age: float | str | timedelta | None = ...,
+    transactional: bool = ...,
+    durability: str | None = ...,
+    compress: bool = ...,
+    aliases: Sequence[str] = ...,
+    unique: Unique | bool | str | None = ...,
+    cron: str | Cron | Sequence[str | Cron] | None = ...,
+    timezone: str | None = ...,
+) -> Callable[[Callable[..., Any]], Task]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    *,
+    priority: int = compat.DEFAULT_TASK_PRIORITY,
+    queue_name: str = compat.DEFAULT_TASK_QUEUE_NAME,
+    backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    **options: Any,
+) -> Task | Callable[[Callable[..., Any]], Task]:
+    """Make a task of a function: ``@task`` or ``@task(queue_name="mail", max_attempts=5)``.
+
+    The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always
+    makes a ``djqueue.Task``, whatever the backend.
+    """
+    if "run_after" in options or "run_in" in options:
+        raise TypeError(
+            "run_after cannot be defined statically with the @task decorator. "
+            "Use .using(run_after=...) to set it dynamically."
+        )
+    rules.refuse_unknown("@task", options, _STATIC_OPTIONS, _STATIC_OPTIONS)
+    given: object = function
+    if given is not None and not callable(given):
+        hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
+        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
+
+    def wrapper(func: Callable[..., Any]) -> Task:
+        return Task(
+            func=func,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            takes_context=takes_context,
+            run_after=None,
+            **options,
+        )
+
+    return wrapper if function is None else wrapper(function)
+
+
+def _enqueue_one_by_one(
+    task: Task,
+    items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+    on_progress: Callable[[int], None] | None,
+) -> tuple[int, Sequence[str]]:
+    ids = [task.enqueue(*args, **kwargs).id for args, kwargs in items]
+    if on_progress is not None:
+        on_progress(len(ids))
+    return len(ids), ids
+
+
+def _rebuild(cls: type[Task], module: str, qualname: str, values: dict[str, Any]) -> Task:
+    """Unpickle a task."""
+    found: Any = registry.known().get(f"{module}.{qualname}")
+    if found is None:
+        found = import_module(module)
+        try:
+            for name in qualname.split("."):
+                found = getattr(found, name)
+        except AttributeError as error:
+            raise ValueError(f"Expected {module}.{qualname} to point to a Task instance.") from error
+    if not isinstance(found, compat.Task):
+        raise ValueError(f"Expected {module}.{qualname} to point to a Task instance.")
+    return cls(func=found.func, **values)

@@ -1,0 +1,330 @@
+"""What makes two jobs the same job, and what then becomes of the second.
+
+A key is a hash of the task's name and of what a rule chooses: a key that the caller gives, what ``keys`` says, some
+arguments, or all of them. The queue is not part of it: work that is moved to another queue is still the same work.
+Arguments are chosen as the function will see them, so ``send(1)``, ``send(user_id=1)`` and keywords in another order
+have one key, and an argument left out is its default. The task's name is part of it: ``"order-7"`` of two tasks are
+two keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from inspect import Parameter, Signature, signature
+from typing import Any, Literal, get_args
+
+from djqueue.compat import InvalidTask
+from djqueue.exceptions import InvalidArguments, InvalidJob
+from djqueue.jobs.records import LIVE_ONLY, UniqueRule
+
+Scope = Literal["live", "live+completed"]
+OnConflict = Literal["return", "raise", "replace", "reschedule"]
+OnRunning = Literal["return", "follow_up"]
+
+MAX_PERIOD = timedelta(days=36_525)
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """When two jobs of a task are the same, and what becomes of the second. ``unique=True`` is ``Unique()``.
+
+    A job holds its key while it is live: from its enqueue, through every retry and rescue, until it is completed,
+    discarded, cancelled or deleted. No two live jobs hold one key, whatever else a rule says.
+    """
+
+    key: str | None = None
+    """A key of your own, like ``"order-7"``, instead of the arguments."""
+    args: Sequence[str | int] | None = None
+    """Only these arguments count, by name or position. None: all of them."""
+    keys: Callable[..., Any] | Sequence[str] | None = None
+    """A function of the arguments that returns the key (anything that JSON can hold), or paths into the arguments,
+    like ``["order.id"]`` for ``order["id"]``."""
+    period: timedelta | None = None
+    """The key is held at least this long from the enqueue, however the job ends; only a job that is cancelled before
+    it ran gives it back early."""
+    scope: Scope = "live"
+    """``"live+completed"``: a job that completed goes on holding the key, for ``period``, or without one for as long as
+    the job is kept in the history. One that was discarded or cancelled does not, so its work can be enqueued again."""
+    on_conflict: OnConflict = "return"
+    """``"return"``: nothing is stored, and ``enqueue`` returns the result of the job that holds the key.
+    ``"raise"``: nothing is stored, and ``enqueue`` raises ``DuplicateJob``.
+    ``"replace"``: while that job waits, it takes the new arguments, priority, ``max_attempts``, expiry and context.
+    ``"reschedule"``: while that job waits, it takes the new time to run; without ``run_after``, that is now.
+    A job that runs, or has ended, is never changed. New arguments never run before their own ``run_after``."""
+    on_running: OnRunning | None = None
+    """What happens while the holder runs. ``"return"``: as above, the running job answers for the new one.
+    ``"follow_up"``: the newest arguments are kept in one follow-up job, which begins after the running one has ended,
+    however it ends. None: ``"follow_up"`` with ``debounce``, else ``"return"``."""
+    debounce: timedelta | None = None
+    """The job runs this long after the last of its enqueues, with the newest arguments: each one pushes it back."""
+    throttle: timedelta | None = None
+    """At most one job per so long, the first; later ones are duplicates until it has passed. Another word for
+    ``period``."""
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass with a list in it cannot be hashed.
+        for name in ("args", "keys"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        if problem := self._problem():
+            raise InvalidTask(problem)
+
+    @property
+    def window(self) -> timedelta | None:
+        """For how long the key is held after the enqueue, at least."""
+        return self.period or self.throttle
+
+    @property
+    def outlives_the_job(self) -> bool:
+        """Whether the key may be held by a job that has ended."""
+        return self.window is not None or self.scope != "live"
+
+    @property
+    def has_follow_up(self) -> bool:
+        return (self.on_running or ("follow_up" if self.debounce else "return")) == "follow_up"
+
+    def problem_with(self, function: Callable[..., Any], takes_context: bool) -> str:
+        """Say what of the rule does not fit the function."""
+        known = _signature(function, takes_context)
+        if known is None:
+            return ""
+        names = [each.name for each in known.parameters.values() if each.kind not in _VARIADIC]
+        kinds = {each.kind for each in known.parameters.values()}
+        positional = [
+            each for each in known.parameters.values() if each.kind not in (*_VARIADIC, Parameter.KEYWORD_ONLY)
+        ]
+        paths = self.keys if isinstance(self.keys, tuple) else ()
+        for chosen in [*(self.args or ()), *(path.split(".")[0] for path in paths)]:
+            if isinstance(chosen, str):
+                is_known = chosen in names or Parameter.VAR_KEYWORD in kinds
+            else:
+                is_known = chosen < len(positional) or Parameter.VAR_POSITIONAL in kinds
+            if not is_known:
+                return (
+                    f"unique names the argument {chosen!r}, which {function.__qualname__}() does not have. "
+                    f"It has: {', '.join(names) or 'none'}."
+                )
+        return ""
+
+    def _problem(self) -> str:
+        for name, words in (
+            ("scope", get_args(Scope)),
+            ("on_conflict", get_args(OnConflict)),
+            ("on_running", (*get_args(OnRunning), None)),
+        ):
+            if (value := getattr(self, name)) not in words:
+                return f"Unique: {name} is one of {', '.join(map(repr, words))}, not {value!r}."
+        for name in ("period", "debounce", "throttle"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, timedelta) and timedelta() < value <= MAX_PERIOD):
+                return f"Unique: {name} takes a timedelta, more than none and at most a hundred years, not {value!r}."
+        return self._problem_of_choice() or self._problem_of_combination()
+
+    def _problem_of_choice(self) -> str:
+        given = [name for name in ("key", "args", "keys") if getattr(self, name) is not None]
+        if len(given) > 1:
+            return f"Unique: {' and '.join(given)} exclude each other: each says what the key is made of."
+        key: object = self.key
+        if key is not None and not (isinstance(key, str) and key):
+            return f"Unique: key takes a string that is not empty, not {self.key!r}."
+        if self.args is not None and not (
+            isinstance(self.args, tuple)
+            and self.args
+            and all((type(each) is int and each >= 0) or (isinstance(each, str) and each) for each in self.args)
+        ):
+            return f"Unique: args takes a list of names or positions of arguments, like ['user_id'], not {self.args!r}."
+        if not (
+            self.keys is None
+            or callable(self.keys)
+            or (
+                isinstance(self.keys, tuple)
+                and self.keys
+                and all(isinstance(path, str) and all(path.split(".")) for path in self.keys)
+            )
+        ):
+            return (
+                "Unique: keys takes a function of the arguments, or a list of paths into them, like ['order.id'], "
+                f"not {self.keys!r}."
+            )
+        return ""
+
+    def _problem_of_combination(self) -> str:
+        if self.debounce is not None and (self.on_conflict != "return" or self.outlives_the_job):
+            return (
+                "Unique: debounce says by itself what becomes of a duplicate. "
+                "It goes with neither on_conflict, period, throttle nor scope='live+completed'."
+            )
+        if self.period is not None and self.throttle is not None:
+            return "Unique: period and throttle are two words for one thing. Give one of them."
+        if self.throttle is not None and self.scope != "live":
+            return "Unique: throttle counts every job, however it ends. With scope='live+completed' say period."
+        if self.has_follow_up and (self.outlives_the_job or self.on_conflict == "raise"):
+            return (
+                "Unique: on_running='follow_up' enqueues a job after the running one, "
+                "and period, throttle, scope='live+completed' and on_conflict='raise' say that there must be none."
+            )
+        return ""
+
+
+def problem_of(value: object) -> str:
+    """Say what is wrong with ``unique=``."""
+    if value is None or isinstance(value, bool | Unique) or (isinstance(value, str) and value):
+        return ""
+    return f"unique takes True, a key of your own or a Unique(...), not {value!r}."
+
+
+def as_rule(value: Unique | bool | str | None) -> Unique | None:
+    """Turn what ``unique=`` was given into a rule; None: not unique."""
+    if isinstance(value, str):
+        return Unique(key=value)
+    return Unique() if value is True else value or None
+
+
+def rule_of(unique: Unique | None) -> UniqueRule:
+    """Return what the store has to know about a task's rule."""
+    if unique is None:
+        return LIVE_ONLY
+    return UniqueRule(
+        window=unique.window,
+        holds_completed=unique.scope == "live+completed",
+        replace=unique.debounce is not None or unique.on_conflict == "replace",
+        reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
+        follow_up=unique.has_follow_up,
+    )
+
+
+def key_of(
+    rule: Unique,
+    name: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    takes_context: bool = False,
+) -> str:
+    """Return the key of a job, 40 characters. The arguments are those that the function will get back from JSON."""
+    chosen: Any
+    if rule.key is not None:
+        kind, chosen = "key", rule.key
+    elif callable(rule.keys):
+        kind = "keys"
+        try:
+            chosen = rule.keys(*args, **kwargs)
+        except Exception as error:
+            raise InvalidJob(f"The keys function of {name} failed: {type(error).__name__}: {error}") from error
+    else:
+        arguments = _bind(function, takes_context, args, kwargs)
+        if arguments is None:
+            if rule.args is not None or rule.keys is not None:
+                raise InvalidArguments(f"{name} does not take these arguments, so its unique key cannot be told.")
+            kind, chosen = "unbound", [args, kwargs]
+        elif rule.args is not None:
+            kind = "args"
+            positions = _positions(function, takes_context)
+            names = [each if isinstance(each, str) else positions.get(each, f"*{each}") for each in rule.args]
+            chosen = [_argument(arguments, each) for each in names]
+        elif rule.keys is not None:
+            kind, chosen = "paths", [_at(arguments, path) for path in rule.keys]
+        else:
+            kind, chosen = "all", arguments
+    try:
+        text = _dumps([name, kind, chosen])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArguments(f"The unique key of {name} cannot be made of {chosen!r:.200}: {error}") from None
+    return blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _signature(function: Callable[..., Any], takes_context: bool) -> Signature | None:
+    """Return the function's signature without its context."""
+    try:
+        found = signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = list(found.parameters.values())[1 if takes_context else 0 :]
+    return found.replace(parameters=parameters)
+
+
+def _bind(
+    function: Callable[..., Any], takes_context: bool, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the arguments by name, defaults included; None if the function does not take them."""
+    known = _signature(function, takes_context)
+    if known is None:
+        return None
+    if (simple := _simple(function, takes_context)) is not None:
+        # What inspect would do, in a fifth of the time.
+        names, defaults = simple
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        is_bound = len(arguments) == len(names) >= len(args) and kwargs.keys().isdisjoint(names[: len(args)])
+        return arguments if is_bound and arguments.keys() == set(names) else None
+    try:
+        bound = known.bind(*args, **kwargs).arguments
+    except TypeError:
+        return None
+    arguments = {}
+    for place, (name, parameter) in enumerate(known.parameters.items()):
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            # Under names that no argument can have.
+            arguments |= {f"*{place + more}": value for more, value in enumerate(bound.get(name, ()))}
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            arguments |= {f"**{key}": value for key, value in bound.get(name, {}).items()}
+        elif name in bound:
+            arguments[name] = bound[name]
+        else:
+            arguments[name] = _default(parameter.default)
+    return arguments
+
+
+@lru_cache(maxsize=1024)
+def _simple(function: Callable[..., Any], takes_context: bool) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+    """Return the names of the parameters and the defaults, if each can be given by position or by name."""
+    known = _signature(function, takes_context)
+    if known is None or any(each.kind is not Parameter.POSITIONAL_OR_KEYWORD for each in known.parameters.values()):
+        return None
+    defaults = {
+        name: _default(each.default) for name, each in known.parameters.items() if each.default is not Parameter.empty
+    }
+    return tuple(known.parameters), defaults
+
+
+def _default(value: Any) -> Any:
+    """Return a default as its caller would have got it back from JSON, had he passed it."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return {"*": "default"}
+
+
+def _positions(function: Callable[..., Any], takes_context: bool) -> dict[int, str]:
+    known = _signature(function, takes_context)
+    assert known is not None
+    return {
+        place: name
+        for place, (name, parameter) in enumerate(known.parameters.items())
+        if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    }
+
+
+def _argument(arguments: Mapping[str, Any], name: str) -> Any:
+    return arguments.get(name, arguments.get(f"**{name}"))
+
+
+def _at(arguments: Mapping[str, Any], path: str) -> Any:
+    first, *rest = path.split(".")
+    value = _argument(arguments, first)
+    for step in rest:
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
