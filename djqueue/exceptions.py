@@ -13,6 +13,7 @@
     ├── UnknownTask             no task of this name is registered
     ├── InvalidCron             this entry of the crontab cannot work; nothing was stored
     ├── UnknownCron             the crontab has no entry of this name
+    ├── InvalidPosition         this is not a position in a list of jobs
     ├── EngineUnavailable       the store did not answer; try again later
     │   ├── EngineBusy          another transaction holds a lock that is needed; maintenance does not wait for it
     │   ├── EngineDenied        it answered that it does not let us in: the settings have to be corrected
@@ -84,6 +85,10 @@ class UnknownTask(DjqueueError, LookupError):
 
 class InvalidCron(DjqueueError, ValueError):
     """This entry of the crontab cannot work. Nothing was stored; the message says what to correct."""
+
+
+class InvalidPosition(DjqueueError, ValueError):
+    """This is not a position in a list of jobs. Use one that an earlier page returned."""
 
 
 class UnknownCron(DjqueueError, LookupError):

@@ -16,7 +16,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import models, router, transaction
 from django.http import HttpRequest
 
-from djqueue.admin.stores import Store
+from djqueue.admin.sources import Source
 from djqueue.exceptions import DjqueueError, EngineUnavailable
 
 
@@ -41,11 +41,11 @@ def entry(
 
 
 @contextmanager
-def audited(store: Store, announcement: LogEntry) -> Iterator[list[LogEntry]]:
+def audited(source: Source, announcement: LogEntry) -> Iterator[list[LogEntry]]:
     """Act upon a store inside of the block, and append what is to be noted to the list that it yields."""
     database = router.db_for_write(LogEntry)
     entries: list[LogEntry] = []
-    if store.database_of_writes == database:
+    if source.database_of_writes == database:
         with transaction.atomic(using=database):
             yield entries
             LogEntry.objects.bulk_create(entries)

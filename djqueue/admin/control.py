@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.contrib import messages
@@ -22,23 +22,20 @@ from django.contrib.admin import AdminSite, helpers
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import api
 from djqueue.admin.audit import audited, entry
+from djqueue.admin.base import SourceAdmin
+from djqueue.admin.formatting import state_badge
 from djqueue.admin.reasons import ReasonForm
-from djqueue.admin.stores import Store, bare, page_url, store_of
-from djqueue.admin.words import state_badge
-from djqueue.jobs.records import Controlled, ControlOutcome
+from djqueue.admin.sources import COUNT_LIMIT, Source, page_url, source_of
+from djqueue.jobs import records
+from djqueue.jobs.records import Controlled, ControlOutcome, JobFilter, ListedJob
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
-from djqueue.models import AbstractJob, Job
-
-if TYPE_CHECKING:
-    from djqueue.admin.jobs import AbstractJobAdmin
+from djqueue.models import Job
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -48,6 +45,34 @@ MOST_LOGGED = 200
 """Up to so many jobs of a batch get an entry each in the log; more share one that says how many they were."""
 _SHOWN = 20
 _NAMED = 5
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The jobs that an action is for."""
+
+    ids: Sequence[int] = field(default_factory=list)
+    jobs: JobFilter | None = None
+    """All that match, with ``is_all``; None: no job can match."""
+    is_all: bool = False
+
+    def count_states(self, source: Source) -> dict[str, int] | None:
+        """Count by state; None if that takes too long."""
+        if self.is_all:
+            return {} if self.jobs is None else source.reader().count_states(self.jobs, limit=COUNT_LIMIT)
+        return Counter(job.state for job in source.reader().get_many(self.ids))
+
+    def batches(self, source: Source) -> Iterator[Sequence[int]]:
+        """Yield ids. Of all that match, up to the newest job of now: jobs that are enqueued meanwhile would keep it going."""
+        if not self.is_all:
+            for start in range(0, len(self.ids), BATCH):
+                yield self.ids[start : start + BATCH]
+        elif self.jobs is not None:
+            reader, after = source.reader(), 0
+            last = reader.count(self.jobs, limit=1).last
+            while ids := reader.find(self.jobs, after=after, last=last, limit=BATCH):
+                yield ids
+                after = ids[-1]
 
 
 @dataclass(frozen=True)
@@ -119,19 +144,19 @@ ACTIONS = {f"{name}_jobs": verb for name, verb in VERBS.items()}
 """The names that the admin's forms send."""
 
 
-def buttons(request: HttpRequest, job: AbstractJob) -> list[tuple[str, Any]]:
+def buttons(request: HttpRequest, job: records.Job) -> list[tuple[str, Any]]:
     """Return what the user may do to this job: action and label."""
     return [(action, verb.label) for action, verb in ACTIONS.items() if job.state in verb.states(request)]
 
 
-def check(model_admin: AbstractJobAdmin[Any], request: HttpRequest) -> None:
+def check(model_admin: Any, request: HttpRequest) -> None:
     """Refuse an action to whoever lacks its permission, instead of Django's "No action selected"."""
     for action in request.POST.getlist("action"):
         if action in ACTIONS:
             is_delete = ACTIONS[action].name == "delete"
             if not (model_admin.has_remove_permission(request) if is_delete else ACTIONS[action].may(request)):
                 raise PermissionDenied
-    _ids(store_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
+    ids_of(source_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
 
 
 def outside_of_transactions(view: V) -> V:
@@ -141,57 +166,40 @@ def outside_of_transactions(view: V) -> V:
     return view
 
 
-def act(model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
-    """Ask whether it is meant, or do it."""
+def act(model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, selection: Selection) -> HttpResponse:
+    """Ask for a confirmation, or act if the request brings one."""
     if not verb.may(request):
         raise PermissionDenied
-    is_all = request.POST.get("select_across") == "1"
-    ids = [] if is_all else _ids(store_of(request), request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
     form = ReasonForm.of(request)
     if "confirmed" not in request.POST or (verb.takes_reason and form.is_refused):
-        return _ask(model_admin, request, verb, queryset if is_all else None, ids, form)
-    reason = form.sentence if verb.takes_reason else ""
-    return _do(model_admin, request, verb, queryset if is_all else None, ids, reason)
+        return _ask(model_admin, request, verb, selection, form)
+    return _do(model_admin, request, verb, selection, form.sentence if verb.takes_reason else "")
 
 
 def _ask(
-    model_admin: AbstractJobAdmin[Any],
-    request: HttpRequest,
-    verb: Verb,
-    everything: QuerySet[Any] | None,
-    ids: list[int],
-    form: ReasonForm,
+    model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, selection: Selection, form: ReasonForm
 ) -> HttpResponse:
-    store, site = store_of(request), model_admin.admin_site
-    jobs = store.jobs(ids)
-    counts = Counter(job.state for job in jobs) if everything is None else store.count_states(everything)
+    source, site, ids = source_of(request), model_admin.admin_site, selection.ids
+    counts = selection.count_states(source)
     may = verb.states(request)
     lines, total = [], 0
     for state in JobState:
         if counts and (count := counts.get(state.value, 0)):
             can = state in may
             total += count if can else 0
-            does = verb.does[state] if can else gettext("will be left as is")
+            does = verb.does[state] if can else gettext("will be left unchanged")
             lines.append((state_badge(state.value), f"{count:,}", does, can))
-    missing = len(ids) - sum(int(number.replace(",", "")) for _badge, number, _does, _can in lines)
-    one = page_url(site, Job, store.key(ids[0])) if len(ids) == 1 else ""
-    request.current_app = site.name
+    one = page_url(site, Job, source.key(ids[0])) if len(ids) == 1 else ""
     context = {
-        **model_admin.page_context(request),
-        "title": verb.title,
-        # What Django's template of a form looks at besides the block that ours fills: the way here.
-        "original": verb.title,
-        "add": False,
-        "change": True,
         "verb": verb,
         "lines": lines,
         "total": total,
         "is_uncounted": counts is None,
-        "missing": max(0, missing) if everything is None else 0,
-        "jobs": _some(site, jobs),
+        "missing": 0 if selection.is_all else len(ids) - sum((counts or {}).values()),
+        "jobs": _some(site, source, source.reader().get_many(ids[:_SHOWN])) if ids else [],
         "more": max(0, len(ids) - _SHOWN),
-        "keys": [store.key(id) for id in ids],
-        "is_all": everything is not None,
+        "keys": [source.key(id) for id in ids],
+        "is_all": selection.is_all,
         "action": f"{verb.name}_jobs",
         "checkbox": helpers.ACTION_CHECKBOX_NAME,
         "back": one if "from_page" in request.POST else request.get_full_path(),
@@ -199,27 +207,23 @@ def _ask(
         "form_url": request.get_full_path(),
         "reason": form["reason"],
     }
-    return TemplateResponse(request, "admin/djqueue/control_confirmation.html", context)
+    return model_admin.question(request, "admin/djqueue/control_confirmation.html", str(verb.title), context)
 
 
 def _do(
-    model_admin: AbstractJobAdmin[Any],
-    request: HttpRequest,
-    verb: Verb,
-    everything: QuerySet[Any] | None,
-    ids: list[int],
-    reason: str,
+    model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, selection: Selection, reason: str
 ) -> HttpResponse:
+    ids = selection.ids
     values: dict[str, Any] = {"only": verb.states(request)}
     if verb.takes_reason:
         values.update(by=request.user.get_username(), reason=reason)
-    store = store_of(request)
-    verb_of = getattr(store.engine, verb.name)
+    source = source_of(request)
+    verb_of = getattr(source.engine, verb.name)
     report, is_done, is_cut = api.Report(), False, False
     until = time.monotonic() + SECONDS
-    for batch in _batches(ids) if everything is None else store.pages(everything, BATCH):
+    for batch in selection.batches(source):
         # What was done stays done, and noted, when a later batch fails.
-        with audited(store, _announcement(model_admin, request, verb, batch, reason)) as entries:
+        with audited(source, _announcement(model_admin, request, verb, batch, reason)) as entries:
             controlled = verb_of(batch, **values)
             entries += _entries(model_admin, request, verb, [one for one in controlled if one.is_done], reason)
         report.add(controlled)
@@ -232,7 +236,7 @@ def _do(
         is_gone = verb.name == "delete" and is_done
         site = model_admin.admin_site
         return HttpResponseRedirect(
-            store.list_url(site, model_admin.model) if is_gone else page_url(site, Job, store.key(ids[0]))
+            source.list_url(site, model_admin.model) if is_gone else page_url(site, Job, source.key(ids[0]))
         )
     return HttpResponseRedirect(request.get_full_path())
 
@@ -247,46 +251,44 @@ _NOTES = {
 
 
 def _entries(
-    model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, done: Sequence[Controlled], reason: str
+    model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, done: Sequence[Controlled], reason: str
 ) -> list[LogEntry]:
     """Note who did it: an entry per job, or one for all of a batch where they are too many."""
-    store, model, flag = store_of(request), model_admin.model, _flag(verb)
+    source, model, flag = source_of(request), model_admin.model, _flag(verb)
     why = f" {reason}" if reason else ""
     if len(done) <= MOST_LOGGED:
-        keys = [store.key(one.id) for one in done]
+        keys = [source.key(one.id) for one in done]
         return [
             entry(request, model, _NOTES[one.outcome] + why, key=key, name=f"#{key}", flag=flag)
             for key, one in zip(keys, done, strict=True)
         ]
     outcomes = Counter(_NOTES[one.outcome] for one in done)
     words = " ".join(f"{count:,}: {sentence}" for sentence, count in outcomes.items())
-    return [entry(request, model, words + why, name=_name(store, [one.id for one in done]), flag=flag)]
+    return [entry(request, model, words + why, name=_name(source, [one.id for one in done]), flag=flag)]
 
 
 def _announcement(
-    model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, ids: Sequence[int], reason: str
+    model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, ids: Sequence[int], reason: str
 ) -> LogEntry:
     """Note what is about to be done, for a store that knows nothing of the log."""
-    store = store_of(request)
-    key = store.key(ids[0]) if len(ids) == 1 else None
+    source = source_of(request)
+    key = source.key(ids[0]) if len(ids) == 1 else None
     words = f"{verb.name.capitalize()} requested. {reason}".strip()
-    return entry(request, model_admin.model, words, key=key, name=_name(store, ids), flag=_flag(verb))
+    return entry(request, model_admin.model, words, key=key, name=_name(source, ids), flag=_flag(verb))
 
 
 def _flag(verb: Verb) -> int:
     return DELETION if verb.name == "delete" else CHANGE
 
 
-def _name(store: Store, ids: Sequence[int]) -> str:
+def _name(source: Source, ids: Sequence[int]) -> str:
     if len(ids) == 1:
-        return f"#{store.key(ids[0])}"
-    bounds = " to ".join(f"#{store.key(pick(ids))}" for pick in (min, max))
+        return f"#{source.key(ids[0])}"
+    bounds = " to ".join(f"#{source.key(pick(ids))}" for pick in (min, max))
     return f"{len(ids):,} jobs, {bounds}"
 
 
-def _tell(
-    model_admin: AbstractJobAdmin[Any], request: HttpRequest, verb: Verb, report: api.Report, *, is_cut: bool
-) -> None:
+def _tell(model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, report: api.Report, *, is_cut: bool) -> None:
     for outcome, sentence in _sentences(report.outcomes):
         level = messages.SUCCESS if outcome is not ControlOutcome.REQUESTED else messages.INFO
         model_admin.message_user(request, sentence, level)
@@ -325,30 +327,25 @@ def _sentences(outcomes: dict[ControlOutcome, int]) -> Iterator[tuple[ControlOut
                 yield outcome, ngettext("%(count)s job was deleted.", "%(count)s jobs were deleted.", count) % words
 
 
-def _some(site: AdminSite, jobs: Iterable[AbstractJob]) -> list[dict[str, Any]]:
+def _some(site: AdminSite, source: Source, jobs: Iterable[ListedJob]) -> list[dict[str, Any]]:
     return [
         {
-            "name": f"#{job.pk}",
-            "url": page_url(site, Job, job.pk),
+            "name": f"#{source.key(job.id)}",
+            "url": page_url(site, Job, source.key(job.id)),
             "task": job.task,
             "queue": job.queue,
             "badge": state_badge(job.state),
         }
-        for job in sorted(jobs, key=lambda job: int(bare(job.pk)))[:_SHOWN]
+        for job in jobs
     ]
 
 
-def _batches(ids: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ids), BATCH):
-        yield ids[start : start + BATCH]
-
-
-def _ids(store: Store, keys: Iterable[str]) -> list[int]:
+def ids_of(source: Source, keys: Iterable[str]) -> list[int]:
     ids = set()
     for key in keys:
-        text = store.bare(key)
-        if text != key and key != store.key(text):
-            raise BadRequest(f"{key!r} is no job of {store.label}.")
+        text = source.bare(key)
+        if text != key and key != source.key(text):
+            raise BadRequest(f"{key!r} is no job of {source.label}.")
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
             raise BadRequest(f"{key!r} is no id of a job.")
         ids.add(int(text))

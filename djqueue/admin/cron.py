@@ -18,8 +18,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.html import format_html
@@ -28,11 +26,11 @@ from django.utils.translation import gettext_lazy as _
 
 from djqueue import crontab
 from djqueue.admin.audit import audited, entry
-from djqueue.admin.base import StoreAdmin
+from djqueue.admin.base import SourceAdmin
 from djqueue.admin.cron_form import CronEntryForm
+from djqueue.admin.formatting import NOTHING, ago, badge, duration, exact
 from djqueue.admin.reasons import ReasonForm
-from djqueue.admin.stores import may_view, page_url, store_of
-from djqueue.admin.words import NOTHING, ago, badge, duration, exact
+from djqueue.admin.sources import may_view, page_url, source_of
 from djqueue.cron.entry import CronDefinition, CronTick
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.exceptions import DjqueueError, EngineRefused, EngineUnavailable, InvalidCron, UnknownCron
@@ -66,15 +64,11 @@ class Line:
 
 
 @admin.register(CronEntry)
-class CronEntryAdmin(StoreAdmin[CronEntry]):
+class CronEntryAdmin(SourceAdmin[CronEntry]):
     form = CronEntryForm
     change_form_template = "admin/djqueue/cron_entry.html"
     list_display = ["name", "schedule", "task", "state", "next_time", "last_time", "runs", "source"]
     search_fields = ["name", "task"]
-    ordering = ["name"]
-    list_per_page = 200
-    show_full_result_count = True  # they are few
-    sortable_by = ()
     actions = ["pause_selected", "resume_selected", "run_selected", "delete_selected"]
     fieldsets = [
         (None, {"fields": ["name", "task", "args", "kwargs"]}),
@@ -82,12 +76,9 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
         (_("How"), {"fields": ["overlap", "misfire", "misfire_window_seconds", "queue", "priority"]}),
     ]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[CronEntry]:
-        return super().get_queryset(request).annotate(as_of=Now())
-
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change, **kwargs)
-        form.store = store_of(request)  # type: ignore[attr-defined]
+        form.source = source_of(request)  # type: ignore[attr-defined]
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: CronEntry | None = None) -> list[str]:
@@ -155,18 +146,18 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
 
     def save_model(self, request: HttpRequest, obj: CronEntry, form: Any, change: bool) -> None:
         values = {name: form.cleaned_data[name] for name in crontab.FIELDS if not change or name in form.changed_data}
-        by, store = _who(request), store_of(request)
+        by, source = _who(request), source_of(request)
         message = json.dumps(self.construct_change_message(request, form, [], not change))
         flag = CHANGE if change else ADDITION
         announcement = entry(
             request, CronEntry, "Change requested." if change else "Addition requested.", name=obj.name
         )
-        with audited(store, announcement) as entries:
+        with audited(source, announcement) as entries:
             if change:
-                crontab.change(obj.name, by=by, backend=store.alias, **values)
+                crontab.change(obj.name, by=by, backend=source.alias, **values)
             else:
                 task, expression = values.pop("task"), values.pop("expression")
-                obj.pk = store.key(crontab.add(obj.name, task, expression, by=by, backend=store.alias, **values).id)
+                obj.pk = source.key(crontab.add(obj.name, task, expression, by=by, backend=source.alias, **values).id)
             entries.append(entry(request, CronEntry, message, key=str(obj.pk), name=str(obj), flag=flag))
 
     def log_addition(self, request: HttpRequest, obj: CronEntry, message: Any) -> Any:
@@ -175,7 +166,7 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
     log_change = log_addition
 
     def delete_model(self, request: HttpRequest, obj: CronEntry) -> None:
-        crontab.remove(obj.name, backend=store_of(request).alias)
+        crontab.remove(obj.name, backend=source_of(request).alias)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
@@ -200,12 +191,12 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
             return HttpResponseRedirect(request.path)
 
     def _page(self, request: HttpRequest, object_id: str | None) -> dict[str, Any]:
-        store = store_of(request)
+        source = source_of(request)
         row = None if object_id is None else self.get_object(request, unquote(object_id))
         if row is None or not self.has_view_permission(request, row):
             return {}
         try:
-            entry = crontab.get(row.name, backend=store.alias)
+            entry = crontab.get(row.name, backend=source.alias)
         except UnknownCron:  # removed this very moment
             return {}
         buttons = []
@@ -226,7 +217,7 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
             else [],
             "cron_history": [
                 self._line(request, tick, row.timezone)
-                for tick in crontab.history(row.name, HISTORY, backend=store.alias)
+                for tick in crontab.history(row.name, HISTORY, backend=source.alias)
             ],
         }
 
@@ -245,30 +236,30 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
             reason=reason,
             lateness=exact(tick.at) if tick.nominal_at is None else duration(tick.at - tick.nominal_at),
             job="" if tick.job_id is None else f"#{tick.job_id}",
-            url=page_url(self.admin_site, Job, store_of(request).key(tick.job_id)) if may_look else "",
+            url=page_url(self.admin_site, Job, source_of(request).key(tick.job_id)) if may_look else "",
         )
 
     # Acting
 
-    @admin.action(permissions=["nobody"])
-    def delete_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
+    @admin.action(permissions=["impossible"])
+    def delete_selected(self, request: HttpRequest, entries: list[CronEntry]) -> None:
         """Take the place of Django's own: what the code has cannot be deleted, and that would not ask for each."""
         raise PermissionDenied
 
-    def has_nobody_permission(self, request: HttpRequest) -> bool:
+    def has_impossible_permission(self, request: HttpRequest) -> bool:
         return False
 
     @admin.action(description=_("Pause"), permissions=["pause"])
-    def pause_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
-        self._act(request, list(queryset), "pause")
+    def pause_selected(self, request: HttpRequest, entries: list[CronEntry]) -> None:
+        self._act(request, entries, "pause")
 
     @admin.action(description=_("Resume"), permissions=["pause"])
-    def resume_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
-        self._act(request, list(queryset), "resume")
+    def resume_selected(self, request: HttpRequest, entries: list[CronEntry]) -> None:
+        self._act(request, entries, "resume")
 
     @admin.action(description=_("Run now"), permissions=["run"])
-    def run_selected(self, request: HttpRequest, queryset: QuerySet[CronEntry]) -> None:
-        self._act(request, list(queryset), "run-now")
+    def run_selected(self, request: HttpRequest, entries: list[CronEntry]) -> None:
+        self._act(request, entries, "run-now")
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_act"
@@ -306,12 +297,12 @@ class CronEntryAdmin(StoreAdmin[CronEntry]):
             "reset": crontab.reset,
         }
         for row in rows:
-            store, key = store_of(request), str(row.pk)
+            source, key = source_of(request), str(row.pk)
             requested = f"{verb.capitalize()} requested. {reason}".strip()
             announcement = entry(request, CronEntry, requested, key=key, name=str(row))
             try:
-                with audited(store, announcement) as entries:
-                    answer = acts[verb](row.name, by=_who(request), backend=store.alias)
+                with audited(source, announcement) as entries:
+                    answer = acts[verb](row.name, by=_who(request), backend=source.alias)
                     if verb != "run-now" or answer.job_id is not None:
                         note = f"{DEEDS[verb]}. {reason}".strip()
                         entries.append(entry(request, CronEntry, note, key=key, name=str(row)))

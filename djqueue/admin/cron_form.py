@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import crontab
-from djqueue.admin.stores import Store
+from djqueue.admin.sources import Source
 from djqueue.cron.entry import CronDefinition
 from djqueue.exceptions import InvalidCron
 from djqueue.models import CronEntry
@@ -34,13 +34,13 @@ class CronEntryForm(_Form):
         model = CronEntry
         fields = ["name", *crontab.FIELDS]
 
-    store: ClassVar[Store]
+    source: ClassVar[Source]
     """Whose crontab it is. Each request has a class of its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "task" in self.fields:
-            self._choose("task", _task_names(self.store), self.instance.task)
+            self._choose("task", _task_names(self.source), self.instance.task)
             # A form without an instance has no initial values, not even the model's defaults.
             zone = self.initial.get("timezone") or settings.TIME_ZONE
             self._choose("timezone", sorted({"UTC", *available_timezones()}), zone)
@@ -60,7 +60,7 @@ class CronEntryForm(_Form):
         if not self.errors and "task" in self.fields:
             definition = CronDefinition(**{name: values[name] for name in crontab.FIELDS})
             try:
-                crontab.check(values.get("name") or self.instance.name, definition, backend=self.store.alias)
+                crontab.check(values.get("name") or self.instance.name, definition, backend=self.source.alias)
             except InvalidCron as error:
                 self.add_error(None, str(error))
         return values
@@ -69,10 +69,10 @@ class CronEntryForm(_Form):
         # Not by the model's manager: a router may send that to a replica, and without one it knows no alias but its default.
         name = self.cleaned_data.get("name")
         is_new: bool = self.instance._state.adding and self.instance.pk is None
-        if is_new and name and self.store.engine.cron.entries([name]):
+        if is_new and name and self.source.engine.cron.entries([name]):
             self.add_error("name", self.instance.unique_error_message(CronEntry, ("name",)))
 
 
-def _task_names(store: Store) -> list[str]:
+def _task_names(source: Source) -> list[str]:
     registry.autodiscover_once()
-    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, store.alias))
+    return sorted(task.module_path for task in registry.known().values() if crontab.is_at_home(task, source.alias))

@@ -4,80 +4,87 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.contrib import admin
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from djqueue.admin import control, gone
-from djqueue.admin.known import why_unknown
-from djqueue.admin.situation import Situation
-from djqueue.admin.stores import may_view, page_url, store_named, store_of
+from djqueue.admin import control, missing
+from djqueue.admin.base import SourceAdmin
+from djqueue.admin.diagnosis import Diagnosis
+from djqueue.admin.filters import job_id
+from djqueue.admin.formatting import NOTHING, attempts, exact, parse_time, pretty, short, state_badge
+from djqueue.admin.sources import may_view, model_of, page_url, source_of
+from djqueue.admin.task_registry import why_unknown
 from djqueue.admin.timeline import CANCELLED, ended_by, timeline
-from djqueue.admin.words import NOTHING, attempts, exact, parse_time, pretty, short, somebody, state_badge
 from djqueue.jobs.compression import readable
-from djqueue.models import NEVER, AbstractJob, FinishedJob, Job, Worker
-
-if TYPE_CHECKING:
-    from djqueue.admin.jobs import AbstractJobAdmin
-
-
-def job_url(job_id: int | str, site: admin.AdminSite = admin.site, *, backend: str | None = None) -> str:
-    """Return the address of a job's page. It stays right when the job finishes: the page of a live job leads on.
-
-    ``backend``: the entry of TASKS that has the job, as ``TaskResult.backend`` says; None: the one that the admin shows first.
-    """
-    return page_url(site, Job, job_id if backend is None else store_named(backend).key(job_id))
+from djqueue.jobs.records import Job
+from djqueue.jobs.states import JobState
+from djqueue.models import Worker
 
 
-def view(
-    model_admin: AbstractJobAdmin[Any], request: HttpRequest, object_id: str, extra: dict[str, Any]
-) -> HttpResponse:
-    """Show a job, or lead to the page of the table that holds it by now."""
-    site, store = model_admin.admin_site, store_of(request)
-    job_id = _bigint(store.bare(unquote(object_id)))
-    job = None if job_id is None else store.job(job_id)
-    model = model_admin.model if job is None else table_of(job)
+class Original(NamedTuple):
+    """What Django's templates look at of the row that a page is about."""
+
+    pk: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Located(NamedTuple):
+    """A job, its key, and the model under which it is listed."""
+
+    job: Job | None
+    key: str
+    model: type[models.Model]
+
+    @property
+    def name(self) -> str:
+        return "" if self.job is None else f"{self.job.task} #{self.key}"
+
+
+def locate(model_admin: SourceAdmin[Any], request: HttpRequest, object_id: str) -> Located:
+    """Find the job that an address names; refuse users who may not view it."""
+    source = source_of(request)
+    bare = source.bare(unquote(object_id))
+    id = job_id(bare) if bare.isdigit() else None
+    job = None if id is None else source.reader().get(id)
+    model = model_admin.model if job is None else model_of(job.state)
     if not may_view(request, model):
         raise PermissionDenied
-    if job is None:
-        return gone.view(model_admin, request, unquote(object_id))
-    if model is not model_admin.model:
-        return HttpResponseRedirect(page_url(site, model, job.pk))
+    return Located(job, source.key(bare if id is None else id), model)
 
-    request.current_app = site.name
+
+def view(model_admin: SourceAdmin[Any], request: HttpRequest, object_id: str, extra: dict[str, Any]) -> HttpResponse:
+    """Show a job, or redirect to its page under the other model."""
+    site, found = model_admin.admin_site, locate(model_admin, request, object_id)
+    if found.job is None:
+        return missing.view(model_admin, request, unquote(object_id))
+    if found.model is not model_admin.model:
+        return HttpResponseRedirect(page_url(site, found.model, found.key))
     context = {
-        **model_admin.page_context(request),
-        "title": str(job),
-        "original": job,
+        "original": Original(found.key, found.name),
         "object_id": object_id,
-        "add": False,
-        "change": True,
-        "preserved_filters": model_admin.get_preserved_filters(request),
-        **_contents(model_admin, request, job),
+        **_contents(model_admin, request, found.job),
         **extra,
     }
-    return TemplateResponse(request, "admin/djqueue/job_detail.html", context)
+    return model_admin.question(request, "admin/djqueue/job_detail.html", found.name, context)
 
 
-def find(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job_id: int) -> str | None:
-    """Return the address of a job that the user may see; None if there is none."""
-    job = store_of(request).job(job_id)
-    if job is None or not may_view(request, table_of(job)):
+def find(model_admin: SourceAdmin[Any], request: HttpRequest, id: int) -> str | None:
+    """Return the address of a job that the user may view; None if there is none."""
+    source = source_of(request)
+    job = source.reader().get(id)
+    if job is None or not may_view(request, model_of(job.state)):
         return None
-    return page_url(model_admin.admin_site, table_of(job), job.pk)
-
-
-def table_of(job: AbstractJob) -> type[AbstractJob]:
-    """Return the model of the table that holds the job."""
-    return Job if job.finished_at is None else FinishedJob
+    return page_url(model_admin.admin_site, model_of(job.state), source.key(id))
 
 
 @dataclass(frozen=True)
@@ -92,28 +99,29 @@ class Failure:
     """Cancelled or discarded on purpose, not failed."""
 
 
-def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: AbstractJob) -> dict[str, Any]:
-    store, site = store_of(request), model_admin.admin_site
-    now: datetime = job.as_of  # type: ignore[attr-defined]
-    situation = Situation(
+def _contents(model_admin: SourceAdmin[Any], request: HttpRequest, job: Job) -> dict[str, Any]:
+    source, site = source_of(request), model_admin.admin_site
+    now = source.now
+    diagnosis = Diagnosis(
         job=job,
         now=now,
-        queue=store.queue(job.queue),
-        workers=store.workers(),
+        queue=source.queue(job.queue),
+        workers=source.workers,
         why_unknown=why_unknown(job.task),
     )
-    claimer, worker = somebody(job.attempted_by), situation.claimer()
+    claimer, worker = job.attempted_by, diagnosis.claimer()
+    errors: Any = job.errors  # somebody may have edited the row
     args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),
         "buttons": control.buttons(request, job),
-        "control_url": store.list_url(site, model_admin.model),
+        "control_url": source.list_url(site, model_admin.model),
         "checkbox": helpers.ACTION_CHECKBOX_NAME,
-        "sentence": situation.sentence(),
-        "hints": situation.hints(),
+        "sentence": diagnosis.sentence(),
+        "hints": diagnosis.hints(),
         "facts": [
-            (gettext("Task"), job.task, store.list_url(site, model_admin.model, task=job.task)),
-            (gettext("Queue"), job.queue, store.list_url(site, model_admin.model, queue=job.queue)),
+            (gettext("Task"), job.task, source.list_url(site, model_admin.model, task=job.task)),
+            (gettext("Queue"), job.queue, source.list_url(site, model_admin.model, queue=job.queue)),
             (gettext("Attempt"), attempts(job.attempt, job.max_attempts), ""),
             (gettext("Priority"), str(job.priority), ""),
             (
@@ -121,16 +129,16 @@ def _contents(model_admin: AbstractJobAdmin[Any], request: HttpRequest, job: Abs
                 worker.name if worker else short(claimer) if claimer else NOTHING,
                 page_url(site, Worker, worker.pk) if worker and may_view(request, Worker) else "",
             ),
-            (gettext("Claimed at"), NOTHING if job.attempted_at == NEVER else exact(job.attempted_at), ""),
+            (gettext("Claimed at"), NOTHING if job.attempted_at is None else exact(job.attempted_at), ""),
             (gettext("Claim"), str(job.claim), ""),
             (gettext("Unique key"), job.unique_key or NOTHING, ""),
         ],
         "events": timeline(job, now),
         "args": pretty(args),
         "kwargs": pretty(kwargs),
-        "has_result": job.state == "completed" or job.result is not None,
+        "has_result": job.state is JobState.COMPLETED or job.result is not None,
         "result": pretty(job.result),
-        "failures": [_failure(error) for error in reversed(job.errors)] if isinstance(job.errors, list) else [],
+        "failures": [_failure(error) for error in reversed(errors)] if isinstance(errors, list) else [],
         "meta": pretty(job.meta) if job.meta else "",
         "cancel_request": _cancel_request(job.cancel_request) if job.cancel_request else "",
     }
@@ -173,7 +181,3 @@ def _cancel_request(request: object) -> str:
     at = parse_time(request.get("at"))
     said = " ".join(part for part in (_cancelled_by(request.get("by")), exact(at) if at else "") if part)
     return f"{said}: {request['reason']}" if request.get("reason") else said
-
-
-def _bigint(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63 else None

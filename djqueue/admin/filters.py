@@ -1,147 +1,77 @@
-"""The filters beside the lists, and what the search takes. Their choices cost no scan.
-
-``queryset`` is for the tables, ``narrow`` for a store behind an engine.
-"""
+"""The filters and the search of the lists of jobs, as what an engine is asked for. Their choices cost no scan."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin.known import known_tasks
-from djqueue.admin.stores import bare, store_of
-from djqueue.admin.words import STATE_LABELS
+from djqueue.admin.formatting import STATE_LABELS
+from djqueue.admin.sources import Source, bare
+from djqueue.admin.task_registry import task_names
+from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.records import JobFilter
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
-from djqueue.models import AbstractJob, Job
 
 PARAMETERS = ("state", "queue", "task", "within")
-_WITHOUT_READY_AT = (JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
+SPANS: dict[str, tuple[timedelta, Any]] = {
+    "minute": (timedelta(minutes=1), _("Last minute")),
+    "hour": (timedelta(hours=1), _("Last hour")),
+    "day": (timedelta(days=1), _("Last 24 hours")),
+    "week": (timedelta(days=7), _("Last 7 days")),
+    "month": (timedelta(days=30), _("Last 30 days")),
+}
 
 
-class Filter(admin.SimpleListFilter, ABC):
-    is_impossible = False
-    """Whether what was chosen is nothing that a job of this list can be."""
+class Filter(NamedTuple):
+    """One filter beside a list."""
 
-    @abstractmethod
-    def narrow(self, jobs: JobFilter) -> JobFilter:
-        """Add what was chosen to what an engine is asked for."""
-
-
-class StateFilter(Filter):
-    title = _("state")
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        states = LIVE_STATES if model_admin.model is Job else FINAL_STATES
-        return [(state.value, STATE_LABELS[state]) for state in states]
-
-    @property
-    def is_impossible(self) -> bool:  # type: ignore[override]
-        return self.value() not in (None, "", *dict(self.lookup_choices))
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
-        if not (state := self.value()):
-            return queryset
-        queryset = queryset.filter(state=state)
-        if queryset.model is Job:
-            # Says the same again, in words that the partial indexes understand. About states the planner knows
-            # nothing, by our own wish (see migration 0001); about this it does.
-            queryset = queryset.filter(ready_at__isnull=state in _WITHOUT_READY_AT)
-        return queryset
-
-    def narrow(self, jobs: JobFilter) -> JobFilter:
-        if not (state := self.value()):
-            return jobs
-        return replace(jobs, states=(JobState(state),))
+    name: str
+    """Of its parameter."""
+    title: Any
+    choices: list[tuple[str, Any]]
+    """Value and label; an empty value stands for all."""
 
 
-class QueueFilter(Filter):
-    title = _("queue")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(name, name) for name in store_of(request).queue_names(self.value())]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
-        return queryset.filter(queue=self.value()) if self.value() else queryset
-
-    def narrow(self, jobs: JobFilter) -> JobFilter:
-        return replace(jobs, queue=self.value() or None)
-
-
-class TaskFilter(Filter):
-    """By the tasks that this process knows: which names the tables hold could only be found by reading them."""
-
-    title = _("task")
-    parameter_name = "task"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        names = set(known_tasks())
-        if value := self.value():
-            names.add(value)
-        return [(name, name) for name in sorted(names)]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
-        return queryset.filter(task=self.value()) if self.value() else queryset
-
-    def narrow(self, jobs: JobFilter) -> JobFilter:
-        return replace(jobs, task=self.value() or None)
+def filters(source: Source, params: Mapping[str, str], *, is_finished: bool) -> list[Filter]:
+    states = FINAL_STATES if is_finished else LIVE_STATES
+    queues, tasks = source.queue_names(params.get("queue")), sorted({*task_names(), params.get("task", "")} - {""})
+    every = [("", gettext("All"))]
+    return [
+        Filter("state", gettext("state"), every + [(state.value, STATE_LABELS[state]) for state in states]),
+        Filter("queue", gettext("queue"), every + [(name, name) for name in queues]),
+        # Only the tasks that this process knows: finding the names that the store holds would mean reading all jobs.
+        Filter("task", gettext("task"), every + [(name, name) for name in tasks]),
+        Filter(
+            "within",
+            gettext("time finished") if is_finished else gettext("time enqueued"),
+            every + [(name, label) for name, (_span, label) in SPANS.items()],
+        ),
+    ]
 
 
-class TimeFilter(Filter):
-    parameter_name = "within"
-    field: ClassVar[str]
-    spans: ClassVar[dict[str, tuple[timedelta, Any]]] = {
-        "minute": (timedelta(minutes=1), _("Last minute")),
-        "hour": (timedelta(hours=1), _("Last hour")),
-        "day": (timedelta(days=1), _("Last 24 hours")),
-        "week": (timedelta(days=7), _("Last 7 days")),
-        "month": (timedelta(days=30), _("Last 30 days")),
-    }
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(name, label) for name, (_span, label) in self.spans.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AbstractJob]) -> QuerySet[AbstractJob]:
-        if (span := self.spans.get(self.value() or "")) is None:
-            return queryset
-        return queryset.filter(**{f"{self.field}__gte": timezone.now() - span[0]})
-
-    def narrow(self, jobs: JobFilter) -> JobFilter:
-        span = self.spans.get(self.value() or "")
-        return replace(jobs, newer_than=None if span is None else span[0])
-
-
-class InsertedFilter(TimeFilter):
-    title = _("time enqueued")
-    field = "inserted_at"
-
-
-class FinishedFilter(TimeFilter):
-    title = _("time finished")
-    field = "finished_at"
-
-
-def search(jobs: JobFilter, term: str) -> JobFilter:
-    """Narrow a filter to what somebody typed, unless it is the id of a job."""
-    term = term.strip()
+def wanted(params: Mapping[str, str], term: str, *, is_finished: bool) -> JobFilter | None:
+    """Return what the parameters and the search term ask for; None if no job of the list can match."""
+    states = FINAL_STATES if is_finished else LIVE_STATES
+    state, term = params.get("state", ""), term.strip()
+    if (state and state not in states) or not all(map(is_storable, (term, *params.values()))):
+        return None
+    if job_id(term) is not None:  # a job with this id would have been shown at once
+        return None
+    jobs = JobFilter(
+        states=(JobState(state),) if state else tuple(states),
+        queue=params.get("queue") or None,
+        task=params.get("task") or None,
+        newer_than=SPANS.get(params.get("within", ""), (None,))[0],
+    )
     if (worker := worker_id(term)) is not None:
         return replace(jobs, worker=worker)
-    # An engine knows how the path of a task begins; the list shows the short name.
-    paths = [path for path in known_tasks() if path.rpartition(".")[2].startswith(term)] if term else []
-    if len(paths) == 1:
-        return replace(jobs, task_prefix=paths[0])
-    return replace(jobs, task_prefix=term or None)
+    return replace(jobs, task_part=term or None)
 
 
 def job_id(term: str) -> int | None:

@@ -1,74 +1,122 @@
-"""Live and finished jobs."""
+"""Live and finished jobs: their lists, their pages, and what may be done to them."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import quote, unquote
-from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.admin import control, detail, filters, gone
+from djqueue.admin import control, detail, filters, missing
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.stores import bare, may_view, store_of
-from djqueue.admin.words import NOTHING, ago, attempts, duration, short, somebody, state_badge, task_name
+from djqueue.admin.formatting import (
+    NOTHING,
+    ago,
+    arguments_line,
+    attempts,
+    duration,
+    error_line,
+    short,
+    state_badge,
+    task_name,
+)
+from djqueue.admin.lists import List, Query
+from djqueue.admin.sources import may_view, model_of, page_url, source_of
+from djqueue.exceptions import InvalidPosition
+from djqueue.jobs.records import ListedJob, Tally
 from djqueue.jobs.states import JobState
-from djqueue.models import NEVER, AbstractJob, FinishedJob, Job
+from djqueue.models import AbstractJob, FinishedJob, Job, Worker
 
 J = TypeVar("J", bound=AbstractJob)
 
 
+class ShownJob(NamedTuple):
+    """A job as the columns of a list need it."""
+
+    job: ListedJob
+    now: datetime
+    """By the store's clock: the web server's may differ from the one that wrote the row."""
+    number: int
+    worker: Worker | None
+    """None: its name is not known, or may not be shown."""
+
+
 class AbstractJobAdmin(ReadOnlyAdmin[J]):
     change_list_template = "admin/djqueue/job_list.html"
-    list_display_links = ["number"]
     list_per_page = 100
-    sortable_by = ()
-    # Only says that there is a search; get_search_results does it.
-    search_fields = ["id"]
     search_help_text = _("An id, a part of a task's name, or a worker's id.")
     actions_selection_counter = True
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return store_of(request).job_list
+    @property
+    def is_finished(self) -> bool:
+        return self.model is FinishedJob
 
     @control.outside_of_transactions
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
         control.check(self, request)
-        # Who types an id wants that job, whichever table holds it by now.
+        # A search for an id leads to the job, under whichever model it is listed by now.
         job_id = filters.job_id(request.GET.get(SEARCH_VAR, ""))
-        if job_id is not None and (url := detail.find(self, request, job_id)):
+        if request.method != "POST" and job_id is not None and (url := detail.find(self, request, job_id)):
             return HttpResponseRedirect(url)
-        return super().changelist_view(request, extra_context)
+        try:
+            return super().changelist_view(request, extra_context)
+        except InvalidPosition:
+            return HttpResponseRedirect(source_of(request).list_url(self.admin_site, self.model, e="1"))
 
-    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        # Django allows any lookup on a local field in the address. One on a JSON column reads the table, and tells
-        # whoever guesses what stands in arguments that are not shown.
-        return lookup in filters.PARAMETERS
+    def listing(self, request: HttpRequest) -> List:
+        source, query = source_of(request), Query(request, filters.PARAMETERS)
+        jobs = filters.wanted(query.filters, query.term, is_finished=self.is_finished)
+        shown = List(self.opts, query, search_help=self.search_help_text)
+        for each in filters.filters(source, query.filters, is_finished=self.is_finished):
+            shown.filters.append((each.title, query.choices(each)))
+        if jobs is None:
+            shown.count_words = gettext("0 jobs")
+            shown.fill([], self.columns(request, query))
+            return shown
+        reader = source.reader(self.model)
+        page = reader.page(jobs, after=query.after, before=query.before, limit=self.list_per_page)
+        workers = {}
+        if any(job.attempted_by for job in page.jobs) and may_view(request, Worker):
+            workers = {source.bare(worker.pk): worker for worker in source.workers}
+        self.fill(
+            request,
+            shown,
+            [
+                (source.key(job.id), ShownJob(job, source.now, job.id, workers.get(str(job.attempted_by))))
+                for job in page.jobs
+            ],
+        )
+        is_whole = page.is_first and not page.older
+        if page.is_slow and not is_whole:
+            # What finds a hundred jobs so slowly cannot be counted quickly.
+            tally = None if page.is_cut else Tally(len(page.jobs), is_exact=False)
+        else:
+            tally = Tally(len(page.jobs)) if is_whole else reader.tally(jobs)
+        shown.turn(page, tally)
+        shown.footnote = _order_of(page.sorted_by)
+        return shown
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[J], search_term: str
-    ) -> tuple[QuerySet[J], bool]:
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        if (job_id := filters.job_id(term)) is not None:
-            return queryset.filter(pk=job_id), False
-        if (worker := filters.worker_id(term)) is not None:
-            return queryset.filter(attempted_by=worker), False
-        return queryset.filter(task__icontains=term), False
+    def row_model(self, row: ShownJob) -> type[Job] | type[FinishedJob]:
+        return model_of(row.job.state)
+
+    def chosen(self, request: HttpRequest, keys: Any) -> control.Selection:
+        if request.POST.get("select_across") != "1":
+            return control.Selection(ids=control.ids_of(source_of(request), keys))
+        query = Query(request, filters.PARAMETERS)
+        jobs = filters.wanted(query.filters, query.term, is_finished=self.is_finished)
+        return control.Selection(jobs=jobs, is_all=True)
 
     def change_view(
         self,
@@ -84,31 +132,29 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        store = store_of(request)
-        job_id = filters.job_id(store.bare(unquote(object_id)))
-        job = None if job_id is None else store.job(job_id)
-        model = self.model if job is None else detail.table_of(job)
-        if not may_view(request, model):
-            raise PermissionDenied
-        if job is None:
-            return gone.view(self, request, unquote(object_id))
-        if model is not self.model:
+        found = detail.locate(self, request, object_id)
+        if found.job is None:
+            return missing.view(self, request, unquote(object_id))
+        if found.model is not self.model:
             # It has finished since, or runs again.
-            name = f"admin:{self.opts.app_label}_{model._meta.model_name}_history"
-            return HttpResponseRedirect(
-                reverse(name, args=[quote(store.key(job_id))], current_app=self.admin_site.name)
-            )
-        # What somebody did to a job is logged under the table that held it then.
+            return HttpResponseRedirect(page_url(self.admin_site, found.model, found.key, "history"))
+        # Actions are logged under the model of the job at that time.
         entries = (
             LogEntry.objects.filter(
-                object_id=store.key(store.bare(unquote(object_id))),
+                object_id=found.key,
                 content_type__in=ContentType.objects.get_for_models(Job, FinishedJob).values(),
             )
             .select_related("user", "content_type")
             .order_by("action_time")
         )
-        page = Paginator(entries, 1000).get_page(1)
-        return super().history_view(request, object_id, {"action_list": page, **(extra_context or {})})
+        context = {
+            "title": gettext("Change history: %(job)s") % {"job": found.name},
+            "action_list": Paginator(entries, 1000).get_page(1),
+            "module_name": str(self.opts.verbose_name_plural),
+            "object": detail.Original(found.key, found.name),
+            **(extra_context or {}),
+        }
+        return self.page(request, self.object_history_template, context)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         return control.VERBS["retry"].may(request)
@@ -124,78 +170,75 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         return bool(request.user.has_perm(f"djqueue.delete_{self.opts.model_name}"))
 
     @admin.action(description=_("Retry the selected jobs"), permissions=["retry"])
-    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return control.act(self, request, control.VERBS["retry"], queryset)
+    def retry_jobs(self, request: HttpRequest, jobs: control.Selection) -> HttpResponse:
+        return control.act(self, request, control.VERBS["retry"], jobs)
 
     @admin.action(description=_("Cancel the selected jobs"), permissions=["cancel"])
-    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return control.act(self, request, control.VERBS["cancel"], queryset)
+    def cancel_jobs(self, request: HttpRequest, jobs: control.Selection) -> HttpResponse:
+        return control.act(self, request, control.VERBS["cancel"], jobs)
 
     @admin.action(description=_("Discard the selected jobs"), permissions=["discard"])
-    def discard_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return control.act(self, request, control.VERBS["discard"], queryset)
+    def discard_jobs(self, request: HttpRequest, jobs: control.Selection) -> HttpResponse:
+        return control.act(self, request, control.VERBS["discard"], jobs)
 
     @admin.action(description=_("Delete the selected jobs"), permissions=["remove"])
-    def delete_jobs(self, request: HttpRequest, queryset: QuerySet[J]) -> HttpResponse:
-        return control.act(self, request, control.VERBS["delete"], queryset)
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> J | None:
-        store = store_of(request)
-        if store.has_tables:
-            return super().get_object(request, object_id, from_field)
-        id = filters.job_id(store.bare(object_id))
-        return None if id is None else cast("J | None", store.job(id))
+    def delete_jobs(self, request: HttpRequest, jobs: control.Selection) -> HttpResponse:
+        return control.act(self, request, control.VERBS["delete"], jobs)
 
     @admin.display(description=_("id"))
-    def number(self, job: J) -> str:
-        return bare(job.pk)
+    def number(self, row: ShownJob) -> str:
+        return str(row.number)
 
     @admin.display(description=_("state"))
-    def state_badge(self, job: J) -> str:
-        return format_html('{} <span class="djq-gap djq-line">{}</span>', state_badge(job.state), job.queue)
+    def state_badge(self, row: ShownJob) -> str:
+        return format_html('{} <span class="djq-gap djq-line">{}</span>', state_badge(row.job.state), row.job.queue)
 
     @admin.display(description=_("task"))
-    def task_name(self, job: J) -> str:
-        name: str = task_name(job.task)
-        for kind, line in zip(("arguments", "error"), job.glance, strict=True):  # type: ignore[attr-defined]
+    def task_name(self, row: ShownJob) -> str:
+        name: str = task_name(row.job.task)
+        lines = {
+            "arguments": arguments_line(row.job.args, row.job.kwargs),
+            "error": error_line(row.job.exception, row.job.message),
+        }
+        for kind, line in lines.items():
             if line:
                 name = format_html('{} <span class="djq-glance djq-{}" title="{}">{}</span>', name, kind, line, line)
         return name
 
     @admin.display(description=_("attempt"))
-    def attempts(self, job: J) -> str:
-        words = attempts(job.attempt, job.max_attempts)
-        if job.priority == 0:
+    def attempts(self, row: ShownJob) -> str:
+        words = attempts(row.job.attempt, row.job.max_attempts)
+        if row.job.priority == 0:
             return words
-        priority = gettext("priority %(number)d") % {"number": job.priority}
+        priority = gettext("priority %(number)d") % {"number": row.job.priority}
         return format_html('{} <span class="djq-gap djq-line">{}</span>', words, priority)
 
     @admin.display(description=_("worker"))
-    def worker(self, job: J) -> str:
-        if (worker := somebody(job.attempted_by)) is None:
+    def worker(self, row: ShownJob) -> str:
+        if row.job.attempted_by is None:
             return NOTHING
-        if name := getattr(job, "worker_name", None):
-            return format_html('<a href="{}">{}</a>', job.worker_url, name)  # type: ignore[attr-defined]
-        return format_html('<span title="{}">{}</span>', str(worker), short(worker))
+        if row.worker is not None:
+            url = page_url(self.admin_site, Worker, row.worker.pk)
+            return format_html('<a href="{}">{}</a>', url, row.worker.name)
+        return format_html('<span title="{}">{}</span>', str(row.job.attempted_by), short(row.job.attempted_by))
 
     @admin.display(description=_("enqueued"))
-    def age(self, job: J) -> str:
-        return ago(job.inserted_at, _as_of(job))
+    def age(self, row: ShownJob) -> str:
+        return ago(row.job.inserted_at, row.now)
 
 
 @admin.register(Job)
 class JobAdmin(AbstractJobAdmin[Job]):
     actions = ["retry_jobs", "cancel_jobs", "discard_jobs", "delete_jobs"]
     list_display = ["number", "state_badge", "task_name", "age", "now", "attempts", "worker"]
-    list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.InsertedFilter]
 
     @admin.display(description=_("now"))
-    def now(self, job: Job) -> str:
-        now = _as_of(job)
+    def now(self, row: ShownJob) -> str:
+        job, now = row.job, row.now
         match job.state:
             case JobState.AVAILABLE if job.ready_at is not None:
                 return gettext("waits %(duration)s") % {"duration": duration(now - job.ready_at)}
-            case JobState.EXECUTING if job.attempted_at != NEVER:
+            case JobState.EXECUTING if job.attempted_at is not None:
                 return gettext("runs %(duration)s") % {"duration": duration(now - job.attempted_at)}
             case JobState.SCHEDULED | JobState.RETRYABLE if job.scheduled_at is not None:
                 if job.scheduled_at > now:
@@ -208,14 +251,14 @@ class JobAdmin(AbstractJobAdmin[Job]):
 class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
     actions = ["retry_jobs", "delete_jobs"]
     list_display = ["number", "state_badge", "task_name", "finished", "took", "attempts", "worker"]
-    list_filter = [filters.StateFilter, filters.QueueFilter, filters.TaskFilter, filters.FinishedFilter]
 
     @admin.display(description=_("finished"))
-    def finished(self, job: FinishedJob) -> str:
-        return ago(job.finished_at, _as_of(job))
+    def finished(self, row: ShownJob) -> str:
+        return ago(row.job.finished_at, row.now)
 
     @admin.display(description=_("ran"))
-    def took(self, job: FinishedJob) -> str:
+    def took(self, row: ShownJob) -> str:
+        job = row.job
         ran, waited = _between(job.attempted_at, job.finished_at), _between(job.ready_at, job.attempted_at)
         if waited == NOTHING:
             return ran
@@ -223,13 +266,13 @@ class FinishedJobAdmin(AbstractJobAdmin[FinishedJob]):
         return format_html('{} <span class="djq-gap djq-line">{}</span>', ran, words)
 
 
-def _as_of(job: AbstractJob) -> datetime:
-    """Return the database's time of the read: the web server's clock may differ from the one that wrote the row."""
-    as_of: datetime = job.as_of  # type: ignore[attr-defined]
-    return as_of
-
-
 def _between(start: datetime | None, end: datetime | None) -> str:
-    if start is None or end is None or NEVER in (start, end) or end - start < timedelta(0):
+    if start is None or end is None or end - start < timedelta(0):
         return NOTHING
     return duration(end - start)
+
+
+def _order_of(column: str) -> str:
+    if column == "finished_at":
+        return gettext("Sorted by the time when they finished. No other order is indexed; use the filters instead.")
+    return gettext("Sorted by the time when they were enqueued. No other order is indexed; use the filters instead.")

@@ -1,226 +1,188 @@
-"""Lists of what a store tells: of jobs a page at a time, of workers and the crontab all at once.
-
-An engine pages through its jobs in the order of their ids, and stops a search that finds little after a while; then the
-list says so and has a link to search on from there. It does not count what a filter finds, and knows no way back but to the
-newest. The list of the tables, which can do that, is in ``changelist.py``.
-"""
+"""The lists: their columns, rows, filters, search and pages, as the template shows them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR, SEARCH_VAR
 from django.core.exceptions import BadRequest
-from django.core.paginator import Paginator
 from django.http import HttpRequest
+from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 
-from djqueue.admin.filters import Filter, job_id, search
-from djqueue.admin.glance import Glance, of
-from djqueue.admin.stores import BACKEND, Store, may_view, page_url, store_of
-from djqueue.admin.words import somebody
-from djqueue.engines.protocol import Engine
-from djqueue.jobs import records
-from djqueue.jobs.encoding import is_storable
-from djqueue.jobs.records import JobFilter, Newest
-from djqueue.jobs.states import FINAL_STATES, LIVE_STATES
-from djqueue.models import AbstractJob, Job, Worker
+from djqueue.admin.filters import Filter
+from djqueue.admin.sources import BACKEND
+from djqueue.jobs.records import JobPage, Tally
 
-if TYPE_CHECKING:
-    from djqueue.admin.jobs import AbstractJobAdmin
-
-READ_SECONDS = 2.0
+AFTER, BEFORE = "after", "before"
+_IGNORED = (ALL_VAR, ERROR_FLAG, PAGE_VAR, "_facets", "_popup", "_to_field", "_changelist_filters")
 
 
-class StoreChangeList(ChangeList):
-    """A list of one store: which one is no filter, but stays in every link."""
+class Column(NamedTuple):
+    name: str
+    label: Any
+    cell: Callable[[Any], Any]
+    sort_url: str = ""
+    """Empty: the list cannot be sorted by this column."""
+    order: str = ""
+    """``ascending`` or ``descending`` if the list is sorted by this column."""
 
-    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_filters_params(params)
-        found.pop(BACKEND, None)
-        return found
+
+class Row(NamedTuple):
+    key: str
+    url: str
+    shown: Any
+    """The job, worker or entry."""
+    cells: list[tuple[str, Any]]
+
+
+class Choice(NamedTuple):
+    label: Any
+    url: str
+    is_selected: bool
+
+
+class Query:
+    """The parameters of a list's address."""
+
+    def __init__(self, request: HttpRequest, names: Sequence[str] = ()) -> None:
+        given: dict[str, str] = {name: str(value) for name, value in request.GET.items()}
+        self.term = given.get(SEARCH_VAR, "")
+        self.after, self.before = given.pop(AFTER, ""), given.pop(BEFORE, "")
+        self.order = given.pop(ORDER_VAR, "")
+        self.params = {name: value for name, value in given.items() if name not in _IGNORED}
+        self.filters = {name: self.params[name] for name in names if name in self.params}
+        """The parameters of the filters that are set."""
+        if unknown := set(self.params) - {*names, SEARCH_VAR, BACKEND}:
+            raise BadRequest(f"Invalid filter {', '.join(sorted(unknown))!r:.200}: use {', '.join(names) or 'none'}.")
 
     @property
-    def is_impossible(self) -> bool:
-        """Say whether no row can match, as with a text that no store holds."""
-        return not all(is_storable(str(value)) for value in (self.query, *self.params.values()))
+    def is_narrowed(self) -> bool:
+        return bool(self.term or any(self.filters.values()))
 
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        queryset = super().get_queryset(request, exclude_parameters)
-        return queryset.none() if self.is_impossible else queryset
+    def url(self, remove: Sequence[str] = (), **changes: str) -> str:
+        """Return the address of the same list with other parameters; it begins at the first page unless a position is given."""
+        params = {name: value for name, value in {**self.params, **changes}.items() if name not in remove}
+        return f"?{urlencode(sorted(params.items()))}"
 
-    def _filter(self, request: HttpRequest) -> None:
-        self.filter_specs, self.has_filters, unknown, _, self.has_active_filters = self.get_filters(request)
-        if unknown:
-            raise BadRequest(f"This list has no filter {', '.join(map(repr, unknown))}.")
-        self.clear_all_filters_qs = self.get_query_string(remove=list(self.get_filters_params()))
-
-
-class ListedRows(list[Any]):
-    """Rows in the place of a queryset."""
-
-    def filter(self, *, pk__in: Collection[str]) -> ListedRows:
-        return ListedRows(row for row in self if row.pk in pk__in)
+    def choices(self, each: Filter) -> list[Choice]:
+        chosen = self.filters.get(each.name, "")
+        return [
+            Choice(
+                label,
+                self.url(**{each.name: value}) if value else self.url(remove=[each.name]),
+                is_selected=value == chosen,
+            )
+            for value, label in each.choices
+        ]
 
 
-class RowChangeList(StoreChangeList):
-    """All of what is never many."""
+@dataclass
+class List:
+    """One page of a list. The names are those that Django's templates of a list look at."""
 
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        self._filter(request)
-        words = self.query.lower().split()
-        return ListedRows(
-            row
-            for row in store_of(request).rows(self.model)
-            if all(any(word in str(getattr(row, field)).lower() for field in self.search_fields) for word in words)
-        )
-
-    def get_results(self, request: HttpRequest) -> None:
-        self.result_list = self.queryset
-        # Were the two different, Django would show a link to all rows, which would lead to another store.
-        self.result_count = self.full_result_count = len(self.queryset)
-        self.show_full_result_count = self.show_admin_actions = True
-        self.can_show_all, self.multi_page = True, False
-        self.paginator = Paginator(self.queryset, self.list_per_page)
-
-
-class JobList(StoreChangeList):
-    """What both lists of jobs have in common."""
-
-    model_admin: AbstractJobAdmin[Any]
-
-    notice = ""
+    opts: Any
+    query: Query
+    columns: list[Column] = field(default_factory=list)
+    result_list: list[Row] = field(default_factory=list)
+    filters: list[tuple[Any, list[Choice]]] = field(default_factory=list)
+    search_help: Any = ""
+    has_search: bool = True
+    result_count: int = 0
+    """How many match, or the lower bound that is known."""
+    total: int | None = None
+    """How many there are without the search, if that is known."""
+    is_uncounted: bool = False
+    count_words: str = ""
+    notice: str = ""
     """What the reader must know about an incomplete search."""
-    newest_url = newer_url = older_url = oldest_url = ""
-    count_words = ""
-    is_uncounted = False
-    """Whether ``result_count`` is no more than what is known for certain."""
+    newest_url: str = ""
+    newer_url: str = ""
+    older_url: str = ""
+    oldest_url: str = ""
+    footnote: Any = ""
 
     @property
-    def is_impossible(self) -> bool:
-        return super().is_impossible or any(cast("Filter", spec).is_impossible for spec in self.filter_specs)
+    def clear_url(self) -> str:
+        return self.query.url(remove=list(self.query.filters))
 
-    @property
-    def has_active_filters_or_query(self) -> bool:
-        return bool(self.has_active_filters or self.query)
+    def fill(self, shown: Sequence[tuple[str, str, Any]], columns: Sequence[Column]) -> None:
+        """Make rows of what is shown: key, address and the thing itself."""
+        self.columns = list(columns)
+        self.result_list = [
+            Row(key, url, thing, [(column.name, column.cell(thing)) for column in columns]) for key, url, thing in shown
+        ]
 
-    def take(self, name: str) -> str:
-        """Take a parameter out of the links: a filter or a search starts at the newest job again."""
-        self.filter_params.pop(name, None)
-        return str(self.params.pop(name, ""))
-
-    def glances(self, jobs: Sequence[AbstractJob]) -> Mapping[Any, Glance]:
-        """Return arguments and errors of the jobs of a page, by key."""
-        return {job.pk: of(job) for job in jobs}
-
-    def show(self, request: HttpRequest, jobs: Sequence[AbstractJob]) -> None:
-        """Make these jobs the page."""
-        glances = self.glances(jobs)
-        for job in jobs:
-            job.glance = glances.get(job.pk, Glance())  # type: ignore[attr-defined]
-        self.result_list = jobs
-        self.show_full_result_count = False
-        self.show_admin_actions = bool(jobs)
-        self.can_show_all, self.multi_page = False, False
-        _name_workers(request, self.model_admin, jobs)
-
-
-class Matching:
-    """All jobs that a list finds, in the place of a queryset. Those that somebody chose are named by their ids."""
-
-    def __init__(self, jobs: JobFilter | None) -> None:
-        self.jobs = jobs
-        """None: no job can match."""
-
-    def filter(self, **kwargs: Any) -> Matching:
-        return self
+    def turn(self, page: JobPage, tally: Tally | None) -> None:
+        """Add the links to other pages, and how many match."""
+        query = self.query
+        if not page.is_first:
+            self.newest_url = query.url()
+        if page.newer:
+            self.newer_url = query.url(**{BEFORE: page.newer})
+        if page.older:
+            self.older_url = query.url(**{AFTER: page.older})
+        if page.oldest:
+            self.oldest_url = query.url(**{BEFORE: page.oldest})
+        shown = len(page.jobs)
+        self.notice = _notice(page)
+        self.is_uncounted = tally is None or not tally.is_exact
+        self.result_count = shown if tally is None else max(tally.number, shown, tally.estimate)
+        count = f"{self.result_count:,}"
+        if tally is not None and tally.is_exact:
+            self.count_words = ngettext("%(count)s job", "%(count)s jobs", self.result_count) % {"count": count}
+        elif tally is None:
+            self.count_words = gettext("%(count)s shown") % {"count": f"{shown:,}"}
+        else:
+            self.count_words = _bound(max(tally.number, shown), 0 if query.is_narrowed else tally.estimate)
 
 
-class JobRowList(JobList):
-    """A page of the jobs behind an engine."""
-
-    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> Any:
-        self.after = self.take("after")
-        for name in ("before", "o"):
-            self.take(name)
-        self._filter(request)
-        return Matching(None if self.is_impossible else self._jobs())
-
-    def get_results(self, request: HttpRequest) -> None:
-        store = store_of(request)
-        before = None if not self.after else _number(self.after)
-        # A job of an id would have been shown at once.
-        is_empty = job_id(self.query) is not None or self.queryset.jobs is None
-        page = Newest((), None) if is_empty else self._read(store.engine, before)
-        jobs = [store.job_row(job) for job in page.jobs]  # type: ignore[attr-defined]
-        if before is not None:
-            self.newest_url = self.get_query_string()
-        if page.before is not None:
-            self.older_url = self.get_query_string({"after": str(page.before)})
-            if len(jobs) < self.list_per_page:
-                self.notice = gettext("Looking through all jobs takes too long; shown is what was found so far.")
-        count = (
-            self._count(store, self.queryset.jobs)
-            if (self.newest_url or self.older_url) and not is_empty
-            else len(jobs)
-        )
-        self.is_uncounted = count is None
-        self.result_count = self.full_result_count = len(jobs) if count is None else count
-        self.count_words = (
-            gettext("%(count)s shown") if count is None else ngettext("%(count)s job", "%(count)s jobs", count)
-        ) % {"count": f"{self.result_count:,}"}
-        self.paginator = Paginator(jobs, self.list_per_page)
-        self.show(request, jobs)
-
-    def _read(self, engine: Engine, before: int | None) -> Newest:
-        """Read a page; a search that finds little gets some time."""
-        found: list[records.Job] = []
-        until = time.monotonic() + READ_SECONDS
-        while True:
-            page = engine.newest(self.queryset.jobs, before=before, limit=self.list_per_page - len(found))
-            found += page.jobs
-            before = page.before
-            if len(found) == self.list_per_page or before is None or time.monotonic() > until:
-                return Newest(found, before)
-
-    def _count(self, store: Store, jobs: JobFilter) -> int | None:
-        """Count what a list finds, if the store counts that anyway; None otherwise."""
-        if self.model is not Job or jobs.task or jobs.task_prefix or jobs.worker or jobs.newer_than:
-            return None
-        counts = (store.counts() or {}).values()
-        return sum(
-            count.states.get(state.value, 0)
-            for count in counts
-            if jobs.queue in (None, count.queue)
-            for state in jobs.states
-        )
-
-    def url_for_result(self, result: Any) -> str:
-        return page_url(self.model_admin.admin_site, type(result), result.pk)
-
-    def _jobs(self) -> JobFilter:
-        jobs = JobFilter(states=LIVE_STATES if self.model is Job else FINAL_STATES)
-        for spec in self.filter_specs:
-            jobs = cast("Filter", spec).narrow(jobs)
-        return search(jobs, self.query)
+def _notice(page: JobPage) -> str:
+    if not page.is_cut:
+        return ""
+    notice = gettext("Searching all jobs took too long.")
+    if page.looked_at is None:
+        return f"{notice} {gettext('This page shows what was found so far.')}"
+    if page.looked_at == 0:
+        return f"{notice} {gettext('Choose a time, a state or a queue.')}"
+    words = gettext("This page shows the matches among the next %(count)s jobs.") % {"count": f"{page.looked_at:,}"}
+    return f"{notice} {words}"
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadRequest(f"{text!r} is no place in this list.")
-    return int(text)
+def _bound(certain: int, estimate: int) -> str:
+    words = gettext("more than %(count)s jobs") % {"count": f"{certain:,}"}
+    if estimate <= certain:
+        # The planner knows next to nothing about the share of a filter, least of all of states, and nothing of a table that
+        # has grown since it was analyzed.
+        return words
+    # As many digits as an estimate deserves.
+    estimate = round(estimate, -(len(str(estimate)) - 2))
+    return gettext("%(words)s, about %(count)s by the planner's estimate") % {"words": words, "count": f"{estimate:,}"}
 
 
-def _name_workers(request: HttpRequest, model_admin: AbstractJobAdmin[Any], jobs: Sequence[AbstractJob]) -> None:
-    """Find the names of all workers of a page at once."""
-    ids = {str(job.attempted_by) for job in jobs if somebody(job.attempted_by)}
-    store = store_of(request)
-    if not ids or not may_view(request, Worker):
-        return
-    workers = {store.bare(worker.pk): worker for worker in store.workers(ids)}
-    for job in jobs:
-        if worker := workers.get(str(job.attempted_by)):
-            job.worker_name = worker.name  # type: ignore[attr-defined]
-            job.worker_url = page_url(model_admin.admin_site, Worker, worker.pk)  # type: ignore[attr-defined]
+def matching(rows: Sequence[Any], term: str, names: Sequence[str]) -> list[Any]:
+    """Return the rows that contain every word of a search term."""
+    words = term.lower().split()
+    return [
+        row for row in rows if all(any(word in str(getattr(row, name)).lower() for name in names) for word in words)
+    ]
+
+
+def ordered(
+    rows: Sequence[Any], order: str, names: Sequence[str], sortable: Mapping[str, Callable[[Any], Any]]
+) -> list[Any]:
+    """Sort rows by the columns that ``?o=2.-3`` names, as Django's lists do; what names no column is passed over."""
+    rows = list(rows)
+    for part in reversed(order.split(".")):
+        number = part.removeprefix("-")
+        name = dict(zip(map(str, range(1, len(names) + 1)), names, strict=True)).get(number, "")
+        if name in sortable:
+            rows.sort(key=sortable[name], reverse=part.startswith("-"))
+    return rows
+
+
+def with_filters(url: str, preserved: str) -> str:
+    """Add the filters of a list to the address of a row, so that its page can lead back to them."""
+    return f"{url}?{preserved}" if preserved else url

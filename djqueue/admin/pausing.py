@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import conf
 from djqueue.admin.audit import audited, entry
+from djqueue.admin.base import SourceAdmin
+from djqueue.admin.formatting import exact
 from djqueue.admin.reasons import ReasonForm
-from djqueue.admin.stores import Store, store_of
-from djqueue.admin.words import exact
+from djqueue.admin.sources import Source, source_of
 from djqueue.jobs.records import QueueCounts
 from djqueue.models import Queue
-
-if TYPE_CHECKING:
-    from djqueue.admin.queues import QueueAdmin
 
 TITLES = {"pause": _("Pause queue %(queue)s"), "resume": _("Resume queue %(queue)s")}
 BUTTONS = {"pause": _("Yes, pause"), "resume": _("Yes, resume")}
@@ -30,7 +27,7 @@ def may(request: HttpRequest) -> bool:
     return bool(request.user.has_perm("djqueue.pause_queue"))
 
 
-def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
+def view(model_admin: SourceAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Ask whether it is meant, or do it; for POST only."""
     act, name = request.POST.get("act", ""), request.POST.get("queue", "")
     if not may(request) or act not in TITLES or not conf.QUEUE_NAME.fullmatch(name):
@@ -38,45 +35,39 @@ def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     form = ReasonForm.of(request)
     if "confirmed" in request.POST and not form.is_refused:
         return _do(model_admin, request, act, name, form.sentence)
-    store, site = store_of(request), model_admin.admin_site
-    rules = store.queue(name)
-    title = TITLES[act] % {"queue": name}
-    request.current_app = site.name
+    source, site = source_of(request), model_admin.admin_site
+    rules = source.queue(name)
     context = {
-        **model_admin.page_context(request),
-        "title": title,
-        # What Django's template of a form looks at besides the block that ours fills: the way here.
-        "original": title,
-        "add": False,
-        "change": True,
         "act": act,
         "queue": name,
         "button": BUTTONS[act],
         "rules": rules,
         "paused": "" if rules is None or rules.paused_at is None else _paused(rules),
-        "sentences": _sentences(store, act, name),
-        "back": store.list_url(site, Queue),
+        "sentences": _sentences(source, act, name),
+        "back": source.list_url(site, Queue),
         "reason": form["reason"],
     }
-    return TemplateResponse(request, "admin/djqueue/pause_confirmation.html", context)
+    return model_admin.question(
+        request, "admin/djqueue/pause_confirmation.html", TITLES[act] % {"queue": name}, context
+    )
 
 
-def _do(model_admin: QueueAdmin, request: HttpRequest, act: str, name: str, reason: str) -> HttpResponse:
-    store, words = store_of(request), {"queue": name}
-    key = store.key(name)
+def _do(model_admin: SourceAdmin[Any], request: HttpRequest, act: str, name: str, reason: str) -> HttpResponse:
+    source, words = source_of(request), {"queue": name}
+    key = source.key(name)
     note = f"Paused. {reason}".strip() if act == "pause" else "Resumed."
     announcement = entry(request, Queue, f"{act.capitalize()} requested. {reason}".strip(), key=key)
-    with audited(store, announcement) as entries:
+    with audited(source, announcement) as entries:
         if act == "pause":
-            is_done = store.engine.pause(name, by=request.user.get_username(), reason=reason)
+            is_done = source.engine.pause(name, by=request.user.get_username(), reason=reason)
             said = gettext("Queue %(queue)s is paused.") if is_done else gettext("Queue %(queue)s was paused already.")
         else:
-            is_done = store.engine.resume(name)
+            is_done = source.engine.resume(name)
             said = gettext("Queue %(queue)s is resumed.") if is_done else gettext("Queue %(queue)s was not paused.")
         if is_done:
             entries.append(entry(request, Queue, note, key=key))
     model_admin.message_user(request, said % words, messages.SUCCESS if is_done else messages.WARNING)
-    return HttpResponseRedirect(store.list_url(model_admin.admin_site, Queue))
+    return HttpResponseRedirect(source.list_url(model_admin.admin_site, Queue))
 
 
 def _paused(rules: Queue) -> str:
@@ -84,8 +75,8 @@ def _paused(rules: Queue) -> str:
     return f"{who}, {exact(rules.paused_at)}" + (f": {rules.pause_reason}" if rules.pause_reason else ".")
 
 
-def _sentences(store: Store, act: str, name: str) -> list[str]:
-    if (counts := store.counts()) is None:
+def _sentences(source: Source, act: str, name: str) -> list[str]:
+    if (counts := source.counts) is None:
         return []
     states = counts.get(name, QueueCounts(name)).states
     waiting, running = states.get("available", 0), states.get("executing", 0)

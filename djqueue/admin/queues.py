@@ -9,17 +9,15 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin import pausing
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.situation import serves, worker_state
-from djqueue.admin.stores import Store, may_view, page_url, store_of
-from djqueue.admin.words import NOTHING, STATE_LABELS, ago, badge, duration
+from djqueue.admin.diagnosis import serves, worker_state
+from djqueue.admin.formatting import NOTHING, STATE_LABELS, ago, badge, duration
+from djqueue.admin.sources import Source, may_view, page_url, source_of
 from djqueue.jobs.records import QueueCounts
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.health import Finding, judge
@@ -46,9 +44,6 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
     fields = ["name", "paused", "paused_by", "pause_reason"]
     readonly_fields = ["paused"]
 
-    def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).annotate(as_of=Now())
-
     @admin.display(description=_("paused"))
     def paused(self, queue: Queue) -> str:
         return ago(queue.paused_at, queue.as_of)  # type: ignore[attr-defined]
@@ -61,32 +56,28 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             return pausing.view(self, request)
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        store = store_of(request)
-        queues: dict[str, Queue] = {store.bare(queue.pk): queue for queue in store.rows(Queue)}
-        workers, counts = store.workers(), store.counts()
+        source = source_of(request)
+        queues: dict[str, Queue] = {source.bare(queue.pk): queue for queue in source.queues}
+        workers, counts = source.workers, source.counts
         served = {str(name) for worker in workers for name in worker.queues}
-        names = store.queue_names(*queues, *(counts or ()), *served)
+        names = source.queue_names(*queues, *(counts or ()), *served)
         alive = [worker for worker in workers if worker_state(worker, worker.as_of) == "alive"]  # type: ignore[attr-defined]
-        request.current_app = self.admin_site.name
         context = {
-            **self.page_context(request),
             "title": gettext("Queues"),
-            # What Django's template of a list looks at besides the blocks that ours fills.
             "cl": {"opts": self.opts},
-            "actions_on_top": True,
             "states": [STATE_LABELS[state] for state in LIVE_STATES],
             "are_counts_missing": counts is None,
             "may_pause": pausing.may(request),
-            "findings": [] if store.has_tables else [_line(finding) for finding in judge(store.engine.health())],
-            "rows": [self._row(request, store, name, queues.get(name), counts, alive) for name in names],
+            "findings": [] if source.is_default else [_line(finding) for finding in judge(source.engine.health())],
+            "rows": [self._row(request, source, name, queues.get(name), counts, alive) for name in names],
             **(extra_context or {}),
         }
-        return TemplateResponse(request, "admin/djqueue/queue_list.html", context)
+        return self.page(request, "admin/djqueue/queue_list.html", context)
 
     def _row(
         self,
         request: HttpRequest,
-        store: Store,
+        source: Source,
         name: str,
         queue: Queue | None,
         counts: Mapping[str, QueueCounts] | None,
@@ -116,7 +107,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             counts=[
                 (
                     "?" if count is None else f"{count.states.get(live.value, 0):,}",
-                    store.list_url(self.admin_site, Job, queue=name, state=live.value) if may_list else "",
+                    source.list_url(self.admin_site, Job, queue=name, state=live.value) if may_list else "",
                 )
                 for live in LIVE_STATES
             ],

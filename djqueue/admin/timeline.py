@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.utils.translation import gettext
 
-from djqueue.admin.words import STATE_LABELS, duration, exact, parse_time
+from djqueue.admin.formatting import STATE_LABELS, duration, exact, parse_time
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
-from djqueue.models import NEVER, AbstractJob
 
 CANCELLED = "djqueue.exceptions.Cancel"
 """What stands as the exception in the errors of a job that was cancelled."""
@@ -32,28 +33,30 @@ class Event:
         return exact(self.at)
 
 
-def timeline(job: AbstractJob, now: datetime) -> list[Event]:
+def timeline(job: Job, now: datetime) -> list[Event]:
     """List the events of a job with the time between them.
 
     A row keeps its first start, each failed attempt and the newest of everything else, not every step.
     """
     events = [Event(job.inserted_at, "scheduled", gettext("Enqueued"))]
-    is_still_to_come = job.scheduled_at is not None and job.scheduled_at > now and job.finished_at is None
-    if job.scheduled_at not in (None, job.inserted_at) and (is_still_to_come or job.scheduled_at <= now):
-        title = gettext("Due") if job.scheduled_at <= now else gettext("Will be due")
-        events.append(Event(job.scheduled_at, "scheduled", title, is_future=job.scheduled_at > now))
+    due = job.scheduled_at
+    if due is not None and due != job.inserted_at and (due <= now or job.finished_at is None):
+        title = gettext("Due") if due <= now else gettext("Will be due")
+        events.append(Event(due, "scheduled", title, is_future=due > now))
     if job.ready_at is not None:
         events.append(Event(job.ready_at, "available", gettext("Available to workers")))
-    if job.attempted_at != NEVER:
+    started = job.attempted_at
+    if started is not None:
         title = gettext("Attempt %(number)d started") % {"number": job.attempt}
         if job.attempt == 0:
             # Given back: claimed once, and the attempt not spent.
             title = gettext("Claimed by a worker")
-        events.append(Event(job.attempted_at, "executing", title))
+        events.append(Event(started, "executing", title))
     # The first attempt starts a few milliseconds after its claim, which is shown as its start already.
-    if job.started_at is not None and (job.started_at < job.attempted_at or job.attempt != 1):
+    if job.started_at is not None and (started is None or job.started_at < started or job.attempt != 1):
         events.append(Event(job.started_at, "executing", gettext("First started")))
-    for error in job.errors if isinstance(job.errors, list) else []:
+    errors: Any = job.errors  # somebody may have edited the row
+    for error in errors if isinstance(errors, list) else []:
         if isinstance(error, dict) and (at := parse_time(error.get("at"))):
             if ended_by(error) is not None:
                 continue  # stands there as the end of the job

@@ -1,66 +1,47 @@
-"""Who runs jobs, and who has stopped beating."""
+"""The workers: which run jobs, and which have stopped beating."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.situation import worker_state
-from djqueue.admin.stores import bare, store_named, store_of
-from djqueue.admin.words import NOTHING, ago, badge
+from djqueue.admin.diagnosis import worker_state
+from djqueue.admin.formatting import NOTHING, ago, badge
+from djqueue.admin.sources import bare, source_named, source_of
 from djqueue.models import Job, Worker
 
 LABELS = {"alive": _("alive"), "draining": _("draining"), "silent": _("silent"), "dead": _("dead")}
+ONLY_IN_TABLES = ("started", "died")
 
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_display = ["name", "state", "hostname", "pid", "queue_names", "concurrency", "started", "last_beat"]
-    ordering = ["hostname", "pid", "started_at", "id"]
-    list_per_page = 200
-    # A small table: counting it costs nothing.
-    show_full_result_count = True
+    sort_keys = {
+        "name": lambda worker: worker.name,
+        "hostname": lambda worker: worker.hostname,
+        "pid": lambda worker: worker.pid,
+        "concurrency": lambda worker: worker.concurrency,
+    }
     search_fields = ["name", "hostname"]
-    fields = [
-        "id",
-        "name",
-        "state",
-        "hostname",
-        "pid",
-        "queue_names",
-        "concurrency",
-        "started",
-        "last_beat",
-        "died",
-        "jobs",
-    ]
+    fields = ["id", "name", "state", "hostname", "pid", "queue_names", "concurrency", "started", "last_beat", "died", "jobs"]  # fmt: skip
     readonly_fields = ["state", "queue_names", "started", "last_beat", "died", "jobs"]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
-        return super().get_queryset(request).annotate(as_of=Now())
-
     def get_list_display(self, request: HttpRequest) -> Any:
-        return self._known(request, self.list_display)
+        return _known(request, self.list_display)
 
     def get_fields(self, request: HttpRequest, obj: Worker | None = None) -> Any:
-        return self._known(request, self.fields)
-
-    def _known(self, request: HttpRequest, names: Any) -> list[str]:
-        """Leave out what only tables tell."""
-        return [name for name in names if store_of(request).has_tables or name not in ("started", "died")]
+        return _known(request, self.fields)
 
     @admin.display(description=_("state"))
     def state(self, worker: Worker) -> str:
-        state = worker_state(worker, _as_of(worker))
+        state = worker_state(worker, worker.as_of)  # type: ignore[attr-defined]
         return badge(state, LABELS[state])
 
     @admin.display(description=_("queues"))
@@ -73,23 +54,24 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description=_("started"))
     def started(self, worker: Worker) -> str:
-        return ago(worker.started_at, _as_of(worker))
+        return ago(worker.started_at, worker.as_of)  # type: ignore[attr-defined]
 
     @admin.display(description=_("last beat"))
     def last_beat(self, worker: Worker) -> str:
-        return ago(worker.beat_at, _as_of(worker))
+        return ago(worker.beat_at, worker.as_of)  # type: ignore[attr-defined]
 
     @admin.display(description=_("died"))
     def died(self, worker: Worker) -> str:
-        return ago(worker.died_at, _as_of(worker))
+        return ago(worker.died_at, worker.as_of)  # type: ignore[attr-defined]
 
     @admin.display(description=_("jobs"))
     def jobs(self, worker: Worker) -> str:
-        store = store_named(str(worker.pk).rpartition("/")[0] or None)
-        url = store.list_url(self.admin_site, Job, q=bare(worker.pk), state="executing")
-        return format_html('<a href="{}">{}</a>', url, gettext("What it executes"))
+        source = source_named(str(worker.pk).rpartition("/")[0] or None)
+        url = source.list_url(self.admin_site, Job, q=bare(worker.pk), state="executing")
+        return format_html('<a href="{}">{}</a>', url, gettext("Jobs that it executes"))
 
 
-def _as_of(worker: Worker) -> datetime:
-    as_of: datetime = worker.as_of  # type: ignore[attr-defined]
-    return as_of
+def _known(request: HttpRequest, names: Any) -> list[str]:
+    """Leave out what the store does not keep."""
+    is_kept = any(worker.started_at is not None for worker in source_of(request).workers)
+    return [name for name in names if is_kept or name not in ONLY_IN_TABLES]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -28,7 +28,9 @@ from djqueue.jobs.records import (
     InsertedMany,
     Job,
     JobFilter,
+    JobPage,
     Lease,
+    ListedJob,
     Newest,
     NewJob,
     Pruned,
@@ -38,6 +40,7 @@ from djqueue.jobs.records import (
     Rescued,
     Staged,
     TakenJob,
+    Tally,
     UniqueRule,
     WorkerInfo,
     WorkerStatus,
@@ -157,6 +160,29 @@ class Engine(Protocol):
         Somebody waits for the answer: a search that finds little may stop before it has looked at everything; ``before``
         of the answer says where to look on.
         """
+
+    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
+        """Return the jobs with these ids that exist, live or finished, in ascending order of their ids."""
+
+    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
+        """Return a page of a list of jobs, newest first: the one after a position, before a position, or the first.
+
+        ``jobs`` names live states only or final states only. The store decides the order: live jobs are listed as they were
+        enqueued, finished jobs as they finished where that is indexed. A user waits for this: a search that finds little is
+        stopped and says so. ``InvalidPosition``: the position is not one that an earlier page returned.
+        """
+
+    def tally(self, jobs: JobFilter) -> Tally | None:
+        """Count the jobs of a list as far as that is quick; None if the store cannot count such jobs quickly."""
+
+    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
+        """Count the jobs of a list by state; None if that takes longer than ``limit``."""
+
+    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts] | None:
+        """Count live jobs by queue and state; None if that takes longer than ``limit``."""
+
+    def queue_names(self) -> list[str]:
+        """Return the names of queues with jobs to run, as far as they are quickly known."""
 
     def now(self) -> datetime:
         """Return the time by the store's clock."""

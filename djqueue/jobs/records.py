@@ -130,6 +130,8 @@ class JobFilter:
     task: str | None = None
     task_prefix: str | None = None
     """How the path of the task begins."""
+    task_part: str | None = None
+    """A part of the path of the task, in any case of letters."""
     worker: UUID | None = None
     """Who claimed the job last."""
     older_than: timedelta | None = None
@@ -156,6 +158,62 @@ class Newest(NamedTuple):
     """Where to look on for older ones. None: there are none."""
 
 
+class ListedJob(NamedTuple):
+    """What a list shows of a job: no more of its arguments and errors than a line."""
+
+    id: int
+    state: str
+    queue: str
+    task: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    attempted_by: UUID | None
+    attempted_at: datetime | None
+    inserted_at: datetime
+    ready_at: datetime | None
+    scheduled_at: datetime | None
+    finished_at: datetime | None
+    args: str = ""
+    """The beginning of the JSON text."""
+    kwargs: str = ""
+    exception: str = ""
+    """Of the last error."""
+    message: str = ""
+    """The beginning of what the last error says."""
+
+
+class JobPage(NamedTuple):
+    """One page of a list of jobs, newest first."""
+
+    jobs: Sequence[ListedJob]
+    newer: str = ""
+    """The position for ``before`` that reads the page before this one; empty if this is the first, or the store cannot page back."""
+    older: str = ""
+    """The position for ``after`` that reads the next page, or continues the search; empty if there are no more jobs."""
+    oldest: str = ""
+    """The position for ``before`` that reads the last page; empty if this is the last, or the store cannot read from the end."""
+    sorted_by: str = "id"
+    """The column that orders the list."""
+    is_first: bool = True
+    is_cut: bool = False
+    """The search took too long and was stopped: jobs that match are missing from this page."""
+    is_slow: bool = False
+    """Reading the page took so long that counting what matches is not worth a try."""
+    looked_at: int | None = None
+    """How many jobs the search looked at before it was stopped, if that is known. 0: too many match to show even the next."""
+
+
+class Tally(NamedTuple):
+    """How many jobs match, as far as that can be known quickly."""
+
+    number: int
+    """Exact, or a lower bound."""
+    is_exact: bool = True
+    estimate: int = 0
+    """What the store believes instead of a lower bound; 0 if it has no estimate."""
+
+
 class QueueRules(NamedTuple):
     """What operators decided about a queue."""
 
@@ -178,6 +236,9 @@ class WorkerStatus(NamedTuple):
     """How long ago it last beat."""
     is_draining: bool
     is_dead: bool
+    started_at: datetime | None = None
+    """None where the store does not keep it."""
+    died_at: datetime | None = None
 
 
 class ClaimedJob(NamedTuple):

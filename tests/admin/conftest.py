@@ -143,7 +143,7 @@ def home(request: pytest.FixtureRequest, db: None, settings: Any, monkeypatch: p
 def _behind(kind: str, alias: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
     settings.TASKS = {**settings.TASKS, alias: backend_of(kind)}
     monkeypatch.setattr(
-        "djqueue.admin.stores.has_tables",
+        "djqueue.admin.sources.is_in_tables",
         lambda backend: isinstance(backend, PostgresBackend) and backend.alias != alias,
     )
     engine = compat.task_backends[alias].engine  # type: ignore[attr-defined]

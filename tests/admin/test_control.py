@@ -106,8 +106,8 @@ class TestAsking:
 
         assert "1 executing will be asked to end, and will not run again" in said
         assert "1 available will end at once" in said
-        assert "1 completed will be left as is" in said
-        assert "1 job is not there any more." in said
+        assert "1 completed will be left unchanged" in said
+        assert "1 job no longer exists." in said
         assert Job.objects.count() == 3
 
     def test_with_nothing_to_do_there_is_no_button(self, operator: Client) -> None:

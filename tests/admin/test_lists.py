@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from djqueue.admin import changelist
+from djqueue.engines.postgres import listing
 from djqueue.engines.postgres.reading import ReadTooSlow
 from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 def ids(client: Client, url: str, **params: str) -> list[int]:
     response = client.get(url, params)
     assert response.status_code == 200, response.get("Location")
-    return [job.pk for job in response.context["cl"].result_list]
+    return [row.shown.number for row in response.context["cl"].result_list]
 
 
 def cell(html: str, name: str) -> str:
@@ -101,8 +101,8 @@ def test_a_list_loads_no_json_and_counts_no_table(viewer: Client, url: str) -> N
     assert any("LIMIT 101" in sql for sql in statements)
     for sql in statements:
         # The beginnings of those of the page are cut by the database.
-        whole = re.sub(r"LEFT\(\(?.*?, 161\)", "", sql)
-        assert not any(f'"{column}"' in whole for column in JSON_COLUMNS)
+        whole = re.sub(r"left\(.*?, 161\)", "", sql)
+        assert not any(re.search(rf"\b{column}\b", whole) for column in JSON_COLUMNS)
         assert "count(" not in sql.lower()
 
 
@@ -186,9 +186,11 @@ def test_pages_show_each_job_once_forwards_and_backwards(viewer: Client, url: st
 
     assert [len(page.result_list) for page in pages] == [100, 100, 50]
     assert seen == everything
-    assert [job.pk for job in back.result_list] == seen[100:200]
+    assert [row.shown.number for row in back.result_list] == seen[100:200]
     assert viewer.get(url + pages[1].newer_url).context["cl"].newer_url
-    assert [job.pk for job in viewer.get(url + pages[2].newest_url).context["cl"].result_list][2:] == seen[:98]
+    assert [row.shown.number for row in viewer.get(url + pages[2].newest_url).context["cl"].result_list][2:] == seen[
+        :98
+    ]
 
 
 @pytest.mark.parametrize("url", [LIVE, FINISHED])
@@ -209,9 +211,9 @@ def test_jobs_are_counted_where_that_is_quick(viewer: Client) -> None:
     for _ in range(150):
         make_job()
 
-    with mock.patch.object(changelist, "COUNT_LIMIT", timedelta(seconds=30)):
+    with mock.patch.object(listing, "COUNT_LIMIT", timedelta(seconds=30)):
         exact = viewer.get(LIVE).context["cl"]
-        with mock.patch.object(changelist.BoundedPaginator, "limit", 120):
+        with mock.patch.object(listing, "COUNT_EXACTLY", 120):
             whole = viewer.get(LIVE).context["cl"]
 
     assert exact.count_words == whole.count_words == "150 jobs"
@@ -222,31 +224,30 @@ def test_jobs_are_counted_where_that_is_quick(viewer: Client) -> None:
     [
         (1, "more than 120 jobs"),
         (0, "more than 120 jobs"),
-        (103_456, "more than 120 jobs, 100,000 by the planner's estimate"),
+        (103_456, "more than 120 jobs, about 100,000 by the planner's estimate"),
     ],
 )
 def test_t38_a_count_is_never_wrong_by_more_than_it_says(viewer: Client, planned: int, words: str) -> None:
     for _ in range(150):
         make_job()
-    real = changelist.BoundedPaginator._count
+    real = listing._count
 
-    def count(self: Any, queryset: Any) -> int | None:
+    def count(listed: Any, text: str) -> int | None:
         """Counting all takes too long; counting a few does not."""
-        return real(self, queryset) if queryset.query.is_sliced else None
+        return real(listed, text) if "LIMIT" in text else None
 
-    plan = f'[{{"Plan": {{"Plan Rows": {planned}}}}}]'
     with (
-        mock.patch.object(changelist, "COUNT_LIMIT", timedelta(seconds=30)),
-        mock.patch.object(changelist.BoundedPaginator, "limit", 120),
-        mock.patch.object(changelist.BoundedPaginator, "_count", count),
-        mock.patch("django.db.models.query.QuerySet.explain", return_value=plan),
+        mock.patch.object(listing, "COUNT_LIMIT", timedelta(seconds=30)),
+        mock.patch.object(listing, "COUNT_EXACTLY", 120),
+        mock.patch.object(listing, "_count", count),
+        mock.patch.object(listing, "_estimate", return_value=planned),
     ):
         assert viewer.get(LIVE).context["cl"].count_words == words
         assert viewer.get(LIVE, {"queue": "default"}).context["cl"].count_words == "more than 120 jobs"
 
 
 def test_t38_right_after_an_insert_of_many_the_count_is_exact(viewer: Client) -> None:
-    with mock.patch.object(changelist, "COUNT_LIMIT", timedelta(seconds=30)), connection.cursor() as cursor:
+    with mock.patch.object(listing, "COUNT_LIMIT", timedelta(seconds=30)), connection.cursor() as cursor:
         cursor.execute("ANALYZE djqueue_job")
         cursor.execute("INSERT INTO djqueue_job (task, ready_at) SELECT 't', now() FROM generate_series(1, 20000)")
         assert viewer.get(LIVE).context["cl"].count_words == "20,000 jobs"
@@ -302,8 +303,8 @@ def test_t42_the_oldest_jobs_are_a_click_away_and_other_orders_are_declined_in_w
     page = viewer.get(url)
     oldest = viewer.get(url + page.context["cl"].oldest_url)
 
-    assert "No index serves another order" in page.content.decode()
-    assert sorted(job.pk for job in oldest.context["cl"].result_list) == made[:100]
+    assert "No other order is indexed" in page.content.decode()
+    assert sorted(row.shown.number for row in oldest.context["cl"].result_list) == made[:100]
 
 
 @pytest.mark.parametrize("url", [LIVE, FINISHED])
@@ -315,7 +316,7 @@ def test_a_search_that_takes_too_long_shows_the_newest_and_can_go_on(
     for _ in range(30):
         make()
     wanted.append(make(task="rare.task").pk)
-    monkeypatch.setattr(changelist, "WINDOW", 20)
+    monkeypatch.setattr(listing, "WINDOW", 20)
     # The first read of each page is cut off; the one through the window is not.
     cuts = cycle([True, False])
 
@@ -325,7 +326,7 @@ def test_a_search_that_takes_too_long_shows_the_newest_and_can_go_on(
             raise ReadTooSlow
         yield
 
-    monkeypatch.setattr(changelist, "time_limit", time_limit)
+    monkeypatch.setattr(listing, "time_limit", time_limit)
 
     first = viewer.get(url, {"q": "rare"})
     page = first.context["cl"]
@@ -333,8 +334,8 @@ def test_a_search_that_takes_too_long_shows_the_newest_and_can_go_on(
 
     assert "took too long" in page.notice
     assert "took too long" in first.content.decode()
-    assert [job.pk for job in page.result_list] == [wanted[2]]
-    assert sorted(job.pk for job in rest.result_list) == wanted[:2]
+    assert [row.shown.number for row in page.result_list] == [wanted[2]]
+    assert sorted(row.shown.number for row in rest.result_list) == wanted[:2]
     assert not rest.older_url
 
 
@@ -380,10 +381,10 @@ def test_lists_of_a_hundred_thousand_jobs_are_read_along_an_index(viewer: Client
     for url, index in pages.items():
         assert index in _plan(viewer, url), url
     cl = viewer.get(FINISHED, {"after": f"{middle.finished_at.isoformat()}_{middle.pk}"}).context["cl"]  # type: ignore[union-attr]
-    assert [job.pk for job in cl.result_list] == list(range(50_001, 50_101))
+    assert [row.shown.number for row in cl.result_list] == list(range(50_001, 50_101))
     assert viewer.get(LIVE).context["cl"].count_words in (
         "100,000 jobs",
-        "more than 10,000 jobs, 100,000 by the planner's estimate",
+        "more than 10,000 jobs, about 100,000 by the planner's estimate",
     )
     assert "Seq Scan" not in _plan(
         viewer, f"{FINISHED}?after={middle.finished_at:%Y-%m-%dT%H:%M:%S.%f%%2B00:00}_{middle.pk}"

@@ -53,7 +53,7 @@ def test_a_page_says_so_in_a_sentence(admin_client: Client, page: str) -> None:
 
     assert response.status_code == 503
     said = text(response)
-    assert "The backend gone cannot answer now." in said
+    assert "The backend gone does not respond." in said
     assert "127.0.0.1" in said
     assert "secret" not in said
     assert "default" in said, "there is no way to the others"
@@ -64,7 +64,7 @@ def test_so_does_what_was_to_be_done(admin_client: Client, page: str, values: di
     response = admin_client.post(f"/admin/djqueue/{page}", values)
 
     assert response.status_code == 503
-    assert "The backend gone cannot answer now." in text(response)
+    assert "The backend gone does not respond." in text(response)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from djqueue import compat
-from djqueue.admin import job_url, lists
+from djqueue.admin import job_url
 from djqueue.cron import CronDefinition
+from djqueue.engines.redis import listing
 from djqueue.engines.redis import search as walks
 from djqueue.jobs.compression import compressed
 from djqueue.jobs.encoding import Encoded
@@ -29,7 +30,7 @@ EVIL = "<script>alert(1)</script>\"'&"
 def shown(client: Client, url: str = LIVE, **params: str) -> list[str]:
     response = client.get(url, {"backend": "other", **params})
     assert response.status_code == 200, response.get("Location")
-    return [job.pk for job in response.context["cl"].result_list]
+    return [row.key for row in response.context["cl"].result_list]
 
 
 def keys(*ids: int) -> list[str]:
@@ -66,8 +67,8 @@ class TestLists:
 
         response = viewer.get(LIVE, {"backend": "c"})
 
-        assert [label for label, *_ in response.context["store_tabs"]] == ["default", "a", "b, c"]
-        assert [row.pk for row in response.context["cl"].result_list] == [f"b/{job.id}"]
+        assert [label for label, *_ in response.context["source_tabs"]] == ["default", "a", "b, c"]
+        assert [row.key for row in response.context["cl"].result_list] == [f"b/{job.id}"]
         assert viewer.get(f"{LIVE}c_2F{job.id}/change/").status_code == 200
         assert viewer.get(LIVE, {"backend": "a"}).context["cl"].result_list == []
         assert job_url(job.id, backend="c") == f"{LIVE}b_2F{job.id}/change/"
@@ -149,16 +150,16 @@ class TestLists:
             lists.append(viewer.get(LIVE + lists[-1].older_url).context["cl"])
         newest = viewer.get(LIVE + lists[-1].newest_url).context["cl"]
 
-        assert [job.pk for each in lists for job in each.result_list] == keys(*range(last, last - 250, -1))
+        assert [row.key for each in lists for row in each.result_list] == keys(*range(last, last - 250, -1))
         assert [len(each.result_list) for each in lists] == [100, 100, 50]
         assert [each.count_words for each in lists] == ["250 jobs", "251 jobs", "252 jobs"]
-        assert newest.result_list[2].pk == f"other/{last}"
+        assert newest.result_list[2].key == f"other/{last}"
 
     @pytest.mark.parametrize("behind", ["valkey"], indirect=True)
     def test_a_search_that_takes_too_long_shows_what_it_found_and_can_go_on(
         self, viewer: Client, behind: Behind, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lists, "READ_SECONDS", -1)
+        monkeypatch.setattr(listing, "READ_LIMIT", timedelta(seconds=-1))
         monkeypatch.setattr(walks, "PATIENCE", 500)
         wanted = [behind.add(2, task="rare.task")]
         behind.add(600)
@@ -168,10 +169,10 @@ class TestLists:
         first = response.context["cl"]
         rest = viewer.get(LIVE + first.older_url).context["cl"]
 
-        assert "Looking through all jobs takes too long" in text(response)
-        assert "Search on in older jobs" in text(response)
-        assert [job.pk for job in first.result_list] == keys(wanted[1])
-        assert [job.pk for job in rest.result_list] == keys(wanted[0], wanted[0] - 1)
+        assert "Searching all jobs took too long" in text(response)
+        assert "Continue the search in older jobs" in text(response)
+        assert [row.key for row in first.result_list] == keys(wanted[1])
+        assert [row.key for row in rest.result_list] == keys(wanted[0], wanted[0] - 1)
         assert not rest.older_url
 
     def test_a_filter_is_not_counted_unless_the_store_counts_that_anyway(self, viewer: Client, behind: Behind) -> None:

@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from djqueue.admin import stores, tables
+from djqueue.admin import sources
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.reading import ReadTooSlow
 from djqueue.models import Job, Queue
 from tests.admin.conftest import Login, ago, make_job, make_worker
@@ -65,7 +66,7 @@ def test_a_worker_leads_to_what_it_executes(viewer: Client) -> None:
     html = viewer.get(f"{WORKERS}{worker.pk}/change/").content.decode()
     [url] = [url.replace("&amp;", "&") for url in re.findall(r'href="(/admin/djqueue/job/\?[^"]*)"', html)]
 
-    assert [found.pk for found in viewer.get(url).context["cl"].result_list] == [job.pk]
+    assert [row.shown.number for row in viewer.get(url).context["cl"].result_list] == [job.pk]
 
 
 def test_queues_are_listed_whether_they_have_rules_jobs_or_workers(viewer: Client) -> None:
@@ -92,7 +93,7 @@ def test_a_queue_leads_to_its_jobs_only_for_who_may_see_them(viewer: Client, log
 def test_queues_are_listed_without_numbers_when_counting_takes_too_long(viewer: Client) -> None:
     make_job(queue="mail")
 
-    with mock.patch.object(tables.PostgresEngine, "counts", side_effect=ReadTooSlow):
+    with mock.patch.object(PostgresEngine, "counts", side_effect=ReadTooSlow):
         html = viewer.get(QUEUES).content.decode()
 
     assert "took too long" in html
@@ -109,20 +110,20 @@ def test_a_paused_queue_has_a_page(viewer: Client) -> None:
 
 
 def test_the_database_is_the_routers_or_else_that_of_the_backend(settings: Any) -> None:
-    assert stores.database(Job) == "default"
+    assert sources.database(Job) == "default"
 
     settings.TASKS = {
         "broken": {"BACKEND": "no.such.Backend"},
         "default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"database": "jobs"}},
     }
-    assert stores.database(Job) == "jobs"
+    assert sources.database(Job) == "jobs"
 
     settings.DATABASE_ROUTERS = [mock.Mock(spec=["db_for_read"], db_for_read=lambda model, **hints: "replica")]
-    with mock.patch.object(stores.router, "routers", settings.DATABASE_ROUTERS):
-        assert stores.database(Job) == "replica"
+    with mock.patch.object(sources.router, "routers", settings.DATABASE_ROUTERS):
+        assert sources.database(Job) == "replica"
 
 
 def test_wrong_options_do_not_keep_anybody_from_looking(settings: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"databse": "x"}}}
 
-    assert stores.database(Job) == "default"
+    assert sources.database(Job) == "default"

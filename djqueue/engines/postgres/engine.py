@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -13,6 +13,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.rows import TupleRow
 
+from djqueue.engines.postgres import listing
 from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
@@ -23,6 +24,7 @@ from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.moments import rows_of
+from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
@@ -37,11 +39,16 @@ from djqueue.jobs.records import (
     InsertedJob,
     InsertedMany,
     Job,
+    JobFilter,
+    JobPage,
+    ListedJob,
     NewJob,
     QueueCounts,
+    Tally,
     UniqueRule,
 )
 
+NAMES_LIMIT = timedelta(milliseconds=200)
 _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
@@ -126,6 +133,39 @@ class PostgresEngine(Control):
             cursor.execute(sql("get"), {"id": job_id})
             rows = rows_of(cursor)
         return job_of(rows[0]) if rows else None
+
+    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
+        """Return the jobs with these ids that exist."""
+        return listing.get_many(self.alias, ids)
+
+    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
+        """Return a page of a list of jobs, newest first."""
+        return listing.page(self.alias, jobs, after, before, limit)
+
+    def tally(self, jobs: JobFilter) -> Tally:
+        """Count the jobs of a list as far as that is quick."""
+        return listing.tally(self.alias, jobs)
+
+    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
+        """Count the jobs of a list by state."""
+        return listing.count_states(self.alias, jobs, limit)
+
+    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts] | None:
+        """Count live jobs by queue and state; None if that takes longer than ``limit``."""
+        try:
+            with time_limit(self.alias, limit):
+                return self.counts()
+        except ReadTooSlow:
+            return None
+
+    def queue_names(self) -> list[str]:
+        """Return the names of queues with jobs to run, at the price of one index descent each."""
+        try:
+            with time_limit(self.alias, NAMES_LIMIT):
+                return queue_names(self.alias)
+        except ReadTooSlow:
+            # Dead entries at the head of the index: VACUUM is behind. Fewer names are better than none.
+            return []
 
     @contextmanager
     def transaction(self) -> Iterator[str]:

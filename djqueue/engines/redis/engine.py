@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from djqueue.engines.redis import listing
 from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
 from djqueue.engines.redis.codec import (
     STATES,
@@ -41,9 +42,13 @@ from djqueue.jobs.records import (
     InsertedJob,
     InsertedMany,
     Job,
+    JobFilter,
+    JobPage,
+    ListedJob,
     NewJob,
     QueueCounts,
     QueueRules,
+    Tally,
     UniqueRule,
     WorkerStatus,
 )
@@ -181,6 +186,30 @@ class RedisEngine(Control, Walks):
                 QueueCounts(queue.decode(errors="replace"), states, None if oldest is None else oldest / 1_000_000)
             )
         return rows
+
+    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
+        """Return the jobs with these ids that exist."""
+        return [listing.listed(job) for id in sorted(ids) if (job := self.get(id)) is not None]
+
+    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
+        """Return a page of a list of jobs; only pages after a position can be read."""
+        return listing.page(self.newest, jobs, after, limit)
+
+    def tally(self, jobs: JobFilter) -> Tally | None:
+        """Count live jobs of one queue or all, which the server counts anyway; None for any others."""
+        return listing.tally(self.counts, jobs)
+
+    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
+        """Count the jobs of a list by state."""
+        return listing.count_states(self.newest, jobs, limit)
+
+    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts]:
+        """Count live jobs by queue and state, which the server does anyway."""
+        return self.counts()
+
+    def queue_names(self) -> list[str]:
+        """Return the names of queues with live jobs."""
+        return [count.queue for count in self.counts()]
 
     def queues(self) -> list[QueueRules]:
         """Return the queues about which somebody decided something."""

@@ -104,7 +104,7 @@ class Walks:
             jobs.task_prefix is not None and jobs.task_prefix,
             jobs.worker is not None and str(jobs.worker),
         ]
-        return self.client.pack(values + ages)
+        return self.client.pack([*values, *ages, jobs.task_part is not None and jobs.task_part.lower()])
 
 
 def _digits(jobs: JobFilter) -> str:

@@ -10,6 +10,7 @@ WHERE
     AND (%(queue)s::text IS NULL OR queue = %(queue)s::text)
     AND (%(task)s::text IS NULL OR task = %(task)s::text)
     AND (%(task_prefix)s::text IS NULL OR starts_with(task, %(task_prefix)s::text))
+    AND (%(task_part)s::text IS NULL OR strpos(lower(task), lower(%(task_part)s::text)) > 0)
     AND (%(worker)s::uuid IS NULL OR attempted_by = %(worker)s::uuid)
     AND (
         %(older_than)s::interval IS NULL

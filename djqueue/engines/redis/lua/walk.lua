@@ -56,12 +56,13 @@ end
 local function filter_of(text, at)
     -- A function that says whether a job is one of those that are looked for. text: a msgpack array of states (digits; empty: all),
     -- queue, task, the beginning of a task, worker (false: any of them), and the ages in microseconds that it has at least, and that
-    -- it has not (false: any): since the insert, or since the end of one that has ended.
-    local states, queue, task, prefix, worker, older, newer = unpack(cmsgpack.unpack(text), 1, 7)
+    -- it has not (false: any): since the insert, or since the end of one that has ended; last a part of the task, in lower case.
+    local states, queue, task, prefix, worker, older, newer, part = unpack(cmsgpack.unpack(text), 1, 8)
     return function(job)
         local since = job.state >= COMPLETED and job.finished_at or job.inserted_at
         return is_among(states, job.state) and (not queue or job.queue == queue) and (not task or job.task == task)
             and (not prefix or job.task:sub(1, #prefix) == prefix) and (not worker or job.worker == worker)
             and (not older or since <= at - older) and (not newer or since > at - newer)
+            and (not part or job.task:lower():find(part, 1, true) ~= nil)
     end
 end

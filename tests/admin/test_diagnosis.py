@@ -102,7 +102,7 @@ def test_an_executing_job_says_that_its_worker_is_silent_dead_or_gone(viewer: Cl
     assert "Executing on worker one, which last beat 40 s ago" in said(viewer, executing(attempted_by=silent.pk))
     assert "Worker two died while executing it" in said(viewer, executing(attempted_by=dead.pk))
     assert "whose record is gone" in said(viewer, executing(attempted_by=uuid4()))
-    assert "nothing says where" in said(viewer, make_job(state="executing"))
+    assert "the store does not say where" in said(viewer, make_job(state="executing"))
 
 
 def test_a_live_job_whose_task_is_not_known_here_says_so(viewer: Client) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.utils.translation import gettext, ngettext
 
-from djqueue.admin.stores import bare
+from djqueue.admin.formatting import attempts, duration, exact, short
+from djqueue.admin.sources import bare
 from djqueue.admin.timeline import CANCELLED, DISCARDED, summary
-from djqueue.admin.words import attempts, duration, exact, short, somebody
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
-from djqueue.models import NEVER, AbstractJob, Queue, Worker
+from djqueue.models import Queue, Worker
 
 SILENT_AFTER = timedelta(seconds=10)
 """A worker beats every two seconds. The leader, which sees more, decides about its death."""
@@ -32,10 +34,10 @@ def serves(worker: Worker, queue: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Situation:
+class Diagnosis:
     """A job and all that decides whether it can run."""
 
-    job: AbstractJob
+    job: Job
     now: datetime
     queue: Queue | None = None
     workers: Sequence[Worker] = ()
@@ -67,7 +69,6 @@ class Situation:
                 if job.attempt:
                     said = gettext("Discarded after attempt %(attempts)s; it will not run again.")
                 return said % {"attempts": attempts(job.attempt, job.max_attempts)} + self._last_error()
-        return ""
 
     def hints(self) -> list[str]:
         """Say what else matters, a sentence each."""
@@ -139,15 +140,15 @@ class Situation:
 
     def _executing(self) -> str:
         job, worker = self.job, self.claimer()
-        claimer = somebody(job.attempted_by)
+        claimer, started = job.attempted_by, job.attempted_at
+        if claimer is None or started is None:
+            return gettext("Executing, but the store does not say where or since when.")
         words = {
-            "worker": worker.name if worker else short(claimer) if claimer else "?",
-            "at": exact(job.attempted_at),
-            "duration": duration(self.now - job.attempted_at),
+            "worker": worker.name if worker else short(claimer),
+            "at": exact(started),
+            "duration": duration(self.now - started),
             "beat": duration(self.now - worker.beat_at) if worker else "",
         }
-        if job.attempted_at == NEVER or claimer is None:
-            return gettext("Executing, but nothing says where or since when.")
         if worker is None:
             return (
                 gettext("Claimed by worker %(worker)s, whose record is gone: it will be rescued within a minute.")
@@ -169,7 +170,7 @@ class Situation:
         return [worker for worker in self.workers if worker_state(worker, self.now) in ("alive", "draining")]
 
     def _last_error(self) -> str:
-        errors = self.job.errors
+        errors: Any = self.job.errors
         if isinstance(errors, list) and errors and isinstance(errors[-1], dict) and (said := summary(errors[-1])):
             if errors[-1].get("exception") in (CANCELLED, DISCARDED):
                 return " " + gettext("Reason: %(reason)s") % {"reason": said.partition(": ")[2] or said}

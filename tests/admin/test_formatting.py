@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from djqueue.admin.words import duration, parse_time, pretty, task_name
+from djqueue.admin.formatting import duration, parse_time, pretty, task_name
 
 
 @pytest.mark.parametrize(

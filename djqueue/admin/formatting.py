@@ -14,9 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue.jobs.records import NOBODY
 from djqueue.jobs.states import JobState
-from djqueue.models import NEVER
 
 NOTHING = "–"
 
@@ -33,6 +31,7 @@ STATE_LABELS = {
 
 _MAX_JSON_CHARACTERS = 100_000
 _MAX_LINE = 60
+_MAX_BEGINNING = 160
 
 
 def duration(delta: timedelta, *, units: int = 2) -> str:
@@ -62,7 +61,7 @@ def duration(delta: timedelta, *, units: int = 2) -> str:
 
 def ago(at: datetime | None, now: datetime) -> str:
     """Say how long ago it was, with the exact time as a tooltip."""
-    if at is None or at == NEVER:
+    if at is None:
         return NOTHING
     if (passed := now - at) < timedelta(seconds=1):
         words = gettext("just now")
@@ -112,11 +111,6 @@ def attempts(attempt: int, max_attempts: int) -> str:
     return gettext("%(attempt)d of %(max)d") % {"attempt": attempt, "max": max_attempts}
 
 
-def somebody(worker: UUID | None) -> UUID | None:
-    """Return the worker, None for the id that stands for nobody."""
-    return None if worker is None or worker == NOBODY else worker
-
-
 def short(worker: UUID) -> str:
     """Abbreviate a worker's id for a narrow column."""
     return f"{str(worker)[:8]}…"
@@ -131,3 +125,21 @@ def pretty(value: Any) -> str:
         note = gettext("… cut here; %(count)s characters in all") % {"count": f"{len(text):,}"}
         text = f"{text[:_MAX_JSON_CHARACTERS]}\n{note}"
     return text
+
+
+def arguments_line(args: str, kwargs: str) -> str:
+    """Show the beginnings of arguments in one line."""
+    if args.startswith('{"zlib"'):
+        return gettext("compressed arguments")
+    return _cut(" ".join(text for text in (args, kwargs) if text not in ("", "[]", "{}")))
+
+
+def error_line(exception: object, message: object) -> str:
+    """Show an error in one line: its class, without the module, and the first line of what it says."""
+    kind = str(exception or "").rpartition(".")[2]
+    first = str(message or "").strip().split("\n", 1)[0]
+    return _cut(": ".join(part for part in (kind, first) if part))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_BEGINNING else f"{text[: _MAX_BEGINNING - 1]}…"

@@ -35,7 +35,7 @@ def test_t29_the_kept_times_are_those_of_the_settings(viewer: Client, settings: 
 
     said = text(viewer.get(f"{JOBS}999999/change/"))
 
-    assert "cancelled 7 days; completed 2 h, 50 jobs; discarded for ever." in said
+    assert "cancelled 7 days; completed 2 h, 50 jobs; discarded forever." in said
 
 
 def test_t29_who_deleted_it_is_told(login: Login) -> None:
