@@ -24,6 +24,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -81,7 +82,7 @@ class Bench:
         self.looks.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
         self.claims = ClaimBlock.create()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
-        self.acker = Acker(store.open_worker(), self.claims)
+        self.acker = Acker(Roles(store), self.claims)
         self.started: list[Execution] = []
         self.lanes = [
             Lane(queues, slots, start_thread=self._start, start_async=lambda lane, many: None)
