@@ -59,36 +59,40 @@ class Led:
     term = 1
 
 
-def _producer(store: PostgresEngine, engine: Roles, claims: ClaimBlock) -> Service:
+def _producer(roles: Roles, claims: ClaimBlock) -> Service:
     lane = Lane(["default"], 1, start_thread=lambda *_: None, start_async=lambda *_: None)
-    acker = Acker(Roles(store), claims)
+    acker = Acker(roles.fetcher, claims)
     return Producer(
-        _register(engine),
-        engine,
-        engine.fetcher.open_listener(),
+        _register(roles),
+        roles.fetcher,
+        roles.fetcher.open_listener(),
         [lane],
         acker,
         claims,
-        Canceller(engine, {}),
+        Canceller(roles.fetcher, {}),
         poll_interval_seconds=0.1,
     )
 
 
-def _prune(engine: Roles) -> Service:
+def _prune(roles: Roles) -> Service:
     rule = PruneRule(JobState.COMPLETED, timedelta(days=1))
-    return Pruner(engine, [rule], is_leader=lambda: True)
+    return Pruner(roles.maintainer, [rule], is_leader=lambda: True)
 
 
-LOOPS: dict[str, Callable[[PostgresEngine, Roles, ClaimBlock], Service]] = {
+def _stage(roles: Roles) -> Service:
+    return Stager(roles.maintainer, roles.maintainer.open_listener(), is_leader=lambda: True)
+
+
+LOOPS: dict[str, Callable[[Roles, ClaimBlock], Service]] = {
     "fetch": _producer,
-    "ack": lambda store, engine, claims: Acker(engine, claims),
-    "beat": lambda store, engine, claims: Heart(engine, on_dead=lambda worker: None),
-    "lead": lambda store, engine, claims: Leader(engine, uuid4()),
+    "ack": lambda roles, claims: Acker(roles.fetcher, claims),
+    "beat": lambda roles, claims: Heart(roles.registrar, on_dead=lambda worker: None),
+    "lead": lambda roles, claims: Leader(roles.maintainer, uuid4()),
     "stage": lambda store, engine, claims: Stager(
         engine.maintainer, engine.maintainer.open_listener(), is_leader=lambda: True
     ),
-    "prune": lambda store, engine, claims: _prune(engine),
-    "rescue": lambda store, engine, claims: Lifeline(engine, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
+    "prune": lambda roles, claims: _prune(roles),
+    "rescue": lambda roles, claims: Lifeline(roles.maintainer, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
 }
 
 
@@ -96,8 +100,8 @@ LOOPS: dict[str, Callable[[PostgresEngine, Roles, ClaimBlock], Service]] = {
 def test_b56_a_loop_whose_connection_ends_works_again_within_ten_seconds(
     name: str, store: PostgresEngine, claims: ClaimBlock
 ) -> None:
-    engine = Roles(store)
-    service = LOOPS[name](store, engine, claims)
+    service = LOOPS[name](Roles(store), claims)
+    engine = getattr(service, "_engine", None) or service._fetcher  # type: ignore[attr-defined]
     service.start()
     try:
 

@@ -43,9 +43,9 @@ class Looks(PostgresWorkerEngine):
         self.at.append(queue)
         return super().fetch(queue, *args, **options)
 
-    def ready(self, queues: Any) -> set[str]:
+    def ready(self, queues: Any, **options: Any) -> set[str]:
         self.at.append("all the others")
-        return super().ready(queues)
+        return super().ready(queues, **options)
 
 
 class Marks(PostgresListener):
