@@ -88,9 +88,7 @@ LOOPS: dict[str, Callable[[Roles, ClaimBlock], Service]] = {
     "ack": lambda roles, claims: Acker(roles.fetcher, claims),
     "beat": lambda roles, claims: Heart(roles.registrar, on_dead=lambda worker: None),
     "lead": lambda roles, claims: Leader(roles.maintainer, uuid4()),
-    "stage": lambda store, engine, claims: Stager(
-        engine.maintainer, engine.maintainer.open_listener(), is_leader=lambda: True
-    ),
+    "stage": lambda roles, claims: _stage(roles),
     "prune": lambda roles, claims: _prune(roles),
     "rescue": lambda roles, claims: Lifeline(roles.maintainer, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
 }

@@ -371,8 +371,8 @@ def test_t72_a_job_that_comes_between_the_look_and_the_sleep_is_found(bench: Cal
     one = bench((MANY, 50))
     look = one.looks.ready
 
-    def then_enqueue(queues: Any) -> set[str]:
-        found = look(queues)
+    def then_enqueue(queues: Any, **options: Any) -> set[str]:
+        found = look(queues, **options)
         one.looks.ready = look  # type: ignore[method-assign]
         tasks.noop.using(queue_name=MANY[-1]).enqueue()
         return found
