@@ -11,7 +11,6 @@ import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -31,11 +30,11 @@ from djqueue.engines.control import (
     who_and_why,
     why_not,
 )
+from djqueue.engines.postgres.listing import filter_params
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.wakes import wake_after_commit
-from djqueue.engines.protocol import put_back
+from djqueue.engines.postgres.wakes import put_back, wake_after_commit
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import Controlled, ControlOutcome, Found, JobFilter, Newest, QueueRules, WorkerStatus
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
@@ -123,14 +122,14 @@ class Control:
         self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
     ) -> list[int]:
         """Return the next ids, in their order, above ``after`` and up to ``last``."""
-        params = {**_filter(jobs), "after": after, "last": last, "limit": limit, "now": now}
+        params = {**filter_params(jobs), "after": after, "last": last, "limit": limit, "now": now}
         return sorted(id for table in _tables(jobs) for (id,) in self._execute(f"find_{table}", params))[:limit]
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
         """Count jobs, up to a limit."""
         count = last = 0
         for table in _tables(jobs):
-            [(more, newest)] = self._execute(f"count_{table}", {**_filter(jobs), "limit": limit, "now": now})
+            [(more, newest)] = self._execute(f"count_{table}", {**filter_params(jobs), "limit": limit, "now": now})
             count, last = min(limit, count + more), max(last, newest)
         return Found(count, last)
 
@@ -139,7 +138,7 @@ class Control:
     ) -> Newest:
         """Return the jobs of the highest ids, highest first."""
         # One more than asked for tells whether there are others.
-        params = {**_filter(jobs), "before": _END if before is None else before, "limit": limit + 1, "now": now}
+        params = {**filter_params(jobs), "before": _END if before is None else before, "limit": limit + 1, "now": now}
         rows = (row for table in _tables(jobs) for row in self._execute(f"newest_{table}", params))
         # By id: a job that ends between the two statements is in both answers, and the later is true.
         found = sorted({row[0]: row for row in rows}.values(), reverse=True)
@@ -223,10 +222,6 @@ class Control:
 
 def _states(states: Iterable[JobState]) -> list[str] | None:
     return [state.value for state in states] or None
-
-
-def _filter(jobs: JobFilter) -> dict[str, Any]:
-    return {**asdict(jobs), "states": _states(jobs.states)}
 
 
 def _tables(jobs: JobFilter) -> list[str]:

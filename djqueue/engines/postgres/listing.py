@@ -10,15 +10,18 @@ matches among the next 100,000 jobs, and the next page continues from there.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connections
 
 from djqueue.engines.postgres.moments import FIRST, rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import InvalidPosition
 from djqueue.jobs.records import NOBODY, JobFilter, JobPage, ListedJob, Tally
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
@@ -56,42 +59,20 @@ class _List:
         # would walk a million index entries to them, five times slower than the table can be read.
         self.is_sparse = states == {JobState.EXECUTING}
         self.is_slow = False
-        self.conditions: list[str] = []
-        self.params: dict[str, Any] = {}
-        self._narrow(jobs, states)
-
-    def _narrow(self, jobs: JobFilter, states: set[JobState]) -> None:
-        if states != set(FINAL_STATES if self.is_finished else LIVE_STATES):
-            self._add("state = ANY(%(states)s)", states=[state.value for state in states])
-            if not self.is_finished and len({state in _WITHOUT_READY_AT for state in states}) == 1:
-                # Says the same again in the words of the partial indexes. About states the planner knows nothing, by our own
-                # wish (see migration 0001); about this it does.
-                self.conditions.append(f"ready_at IS {'' if states & _WITHOUT_READY_AT else 'NOT '}NULL")
-        if jobs.queue is not None:
-            self._add("queue = %(queue)s", queue=jobs.queue)
-        if jobs.task is not None:
-            self._add("task = %(task)s", task=jobs.task)
-        if jobs.task_prefix is not None:
-            self._add("starts_with(task, %(task_prefix)s)", task_prefix=jobs.task_prefix)
-        if jobs.task_part is not None:
-            self._add("strpos(lower(task), lower(%(task_part)s)) > 0", task_part=jobs.task_part)
-        if jobs.worker is not None:
-            self._add("attempted_by = %(worker)s", worker=jobs.worker)
         since = self.key[0] if self.is_finished else "inserted_at"
-        if jobs.newer_than is not None:
-            self._add(f"{since} > now() - %(newer_than)s", newer_than=jobs.newer_than)
-        if jobs.older_than is not None:
-            self._add(f"{since} <= now() - %(older_than)s", older_than=jobs.older_than)
-
-    def _add(self, condition: str, **params: Any) -> None:
-        self.conditions.append(condition)
-        self.params |= params
+        self.conditions = [sql("_filter").replace("{age}", since)]
+        # A constant instead of the clock, which changes from row to row: only that can be searched by in an index.
+        self.params: dict[str, Any] = {**filter_params(jobs), "now": datetime.now(UTC)}
+        if states == set(FINAL_STATES if self.is_finished else LIVE_STATES):
+            self.params["states"] = None
+        elif not self.is_finished and len({state in _WITHOUT_READY_AT for state in states}) == 1:
+            # Says the same again in the words of the partial indexes. About states the planner knows nothing, by our own wish
+            # (see migration 0001); about this it does.
+            self.conditions.append(f"ready_at IS {'' if states & _WITHOUT_READY_AT else 'NOT '}NULL")
 
     def select(self, columns: str, *more: str, order: str = "", limit: int | None = None, offset: int = 0) -> str:
-        text = f"SELECT {columns} FROM {self.table}"  # noqa: S608  our own words
-        if conditions := [*self.conditions, *more]:
-            text += f" WHERE {' AND '.join(conditions)}"
-        text += order
+        conditions = " AND ".join([*self.conditions, *more])
+        text = f"SELECT {columns} FROM {self.table} WHERE {conditions}{order}"  # noqa: S608  our own words
         if limit is not None:
             text += f" LIMIT {limit:d}"
         return text + (f" OFFSET {offset:d}" if offset else "")
@@ -136,6 +117,15 @@ class _List:
     @property
     def oldest(self) -> str:
         return f"{FIRST.isoformat()}_0" if self.is_finished else "0"
+
+
+def filter_params(jobs: JobFilter) -> dict[str, Any]:
+    """Return the parameters of ``_filter.sql``."""
+    params: dict[str, Any] = {**asdict(jobs), "states": [state.value for state in jobs.states] or None}
+    if jobs.task_part is not None:
+        part = re.sub(r"([%_\\\\])", r"\\\1", jobs.task_part.upper())
+        params["task_part"] = f"%{part}%"
+    return params
 
 
 def page(alias: str, jobs: JobFilter, after: str, before: str, limit: int) -> JobPage:
