@@ -193,8 +193,10 @@ class SourceAdmin(ModelAdmin[M]):
             words = gettext("Items must be selected in order to perform actions on them. No items have been changed.")
             self.message_user(request, words, messages.WARNING)
         else:
-            function: Any = actions[name]
-            if isinstance(response := function[0](self, request, self.chosen(request, keys)), HttpResponse):
+            action: Any = actions[name]
+            # Django 6.1 made an object of what was a tuple.
+            function = action.func if django.VERSION >= (6, 1) else action[0]
+            if isinstance(response := function(self, request, self.chosen(request, keys)), HttpResponse):
                 return response
         return HttpResponseRedirect(request.get_full_path())
 

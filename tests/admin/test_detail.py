@@ -264,7 +264,12 @@ def test_a_task_that_discards_itself_has_a_failed_attempt() -> None:
 
 def test_the_first_attempt_starts_once_in_the_timeline() -> None:
     job = make_job(
-        state="retryable", attempt=1, attempted_at=ago(seconds=9), started_at=ago(seconds=8), scheduled_at=ago(days=-1)
+        state="retryable",
+        attempt=1,
+        attempted_by=uuid4(),
+        attempted_at=ago(seconds=9),
+        started_at=ago(seconds=8),
+        scheduled_at=ago(days=-1),
     )
 
     titles = [event.title for event in timeline(read(job.pk), ago(seconds=0))]
