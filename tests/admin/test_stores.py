@@ -115,8 +115,10 @@ class TestLists:
         assert '<input type="hidden" name="backend" value="other">' in html
 
     def test_what_is_no_filter_or_no_place_is_refused(self, viewer: Client, behind: Behind) -> None:
-        for params in ({"after": "x"}, {"after": "9" * 30}, {"args": "1"}):
-            assert viewer.get(LIVE, {"backend": "other", **params}).status_code == 400, params
+        assert viewer.get(LIVE, {"backend": "other", "args": "1"}).status_code == 400
+        for place in ("x", "9" * 30):
+            response = viewer.get(LIVE, {"backend": "other", "after": place})
+            assert response["Location"] == f"{LIVE}?backend=other&e=1"
 
     def test_a_search_finds_a_task_by_its_beginning_and_jobs_by_their_worker(
         self, viewer: Client, behind: Behind
