@@ -14,7 +14,7 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
 
-from djqueue import compat
+from djqueue import stores as entries
 from djqueue.backends import PostgresBackend
 from djqueue.engines.protocol import Engine, WorkerEngine
 from djqueue.jobs.records import Ack, ClaimedJob, NewJob, WorkerInfo
@@ -146,7 +146,7 @@ def _behind(kind: str, alias: str, settings: Any, monkeypatch: pytest.MonkeyPatc
         "djqueue.admin.stores.has_tables",
         lambda backend: isinstance(backend, PostgresBackend) and backend.alias != alias,
     )
-    engine = compat.task_backends[alias].engine  # type: ignore[attr-defined]
+    engine = entries.store(alias).engine
     with engine.open_worker() as worker:
         me = uuid4()
         queues = {"default": 2, "ended": None}

@@ -16,7 +16,7 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import add_backend_argument, backend_of
+from djqueue.management.backends import add_backend_argument, store_of
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -49,7 +49,7 @@ class Command(ReportingCommand):
 
     def handle(self, **options: Any) -> None:
         self.is_output_all = options["verb"] in ("list", "show", "next")
-        backend_of(options["backend"])
+        store_of(options["backend"])
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
         try:
             verb(options)

@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
-from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.backends import store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
@@ -40,16 +40,16 @@ class Command(ReportingCommand):
         )
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         try:
-            findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
+            findings = judge(store.engine.health(), max_age_seconds=options["max_age_seconds"])
         except DatabaseError as error:
             findings = [Finding("database", False, str(error).strip(), "Is it up, and has manage.py migrate been run?")]
         except EngineDenied as error:
             findings = [Finding("server", False, str(error))]
         except (EngineUnavailable, EngineRefused) as error:
             findings = [Finding("server", False, str(error), "Is it up, and is its address in TASKS the right one?")]
-        for outbox in outboxes_of(backend):
+        for outbox in store.outboxes:
             try:
                 findings.append(judge_outbox(outbox.backend, outbox.oldest_seconds()))
             except EngineUnavailable as error:
