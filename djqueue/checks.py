@@ -116,8 +116,8 @@ def check_servers(
             store = stores.find(alias)
             if store is None or any(each.is_serious() for each in compat.task_backends[alias].check()):
                 continue  # its errors are reported already
-            with store.engine.open_worker() as worker:
-                concerns = worker.inspect().concerns
+            with store.engine.open_registrar() as registrar:
+                concerns = registrar.inspect().concerns
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:

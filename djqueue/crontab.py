@@ -20,7 +20,7 @@ from djqueue import compat, stores
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.cron import CronEngine
+from djqueue.engines.protocol import CronStore
 from djqueue.exceptions import ForeignBackend, InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.records import NewJob, UniqueRule
@@ -192,5 +192,5 @@ def _write(
         raise InvalidCron(f"Somebody else has just changed {entry.name!r}. Look at it and try again.")
 
 
-def _cron(alias: str) -> CronEngine:
+def _cron(alias: str) -> CronStore:
     return stores.store(alias).engine.cron

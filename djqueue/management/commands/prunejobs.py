@@ -77,7 +77,7 @@ class Command(ReportingCommand):
     def _prune(self, store: Store, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
         count = 0
         place: Any = None
-        with store.engine.open_worker() as engine:
+        with store.engine.open_maintainer(waits=True) as engine:
             while True:
                 began = time.monotonic()
                 pruned = engine.prune(rules, place=place, limit=STEP, queue=queue, is_dry_run=is_dry_run)
