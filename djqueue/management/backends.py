@@ -8,15 +8,19 @@ from importlib import import_module
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connections
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connections
+from django.db import Error as AnyDatabaseError
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from djqueue import stores
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import task_backends
+from djqueue.engines.postgres.denials import forbidden, unreachable
 from djqueue.exceptions import ForeignBackend
 from djqueue.stores import Store
+
+_INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
@@ -41,6 +45,16 @@ def store_of(alias: str) -> Store:
     if (database := store.database_of_tables) is not None and (problem := _migrations_problem(database)):
         raise CommandError(problem)
     return store
+
+
+def database_problem(error: AnyDatabaseError, alias: str | None) -> str:
+    """Say in a sentence what the database answered, and what to do where that is known."""
+    name, text = alias or DEFAULT_DB_ALIAS, str(error).strip()
+    if getattr(error.__cause__, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+        return str(forbidden(name, error))
+    if isinstance(error, OperationalError):
+        return str(unreachable(name, error))
+    return f"The database {name!r} refused the statement: {text}"
 
 
 def _migrations_problem(alias: str) -> str:
