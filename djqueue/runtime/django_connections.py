@@ -9,7 +9,8 @@ A job gets its connections as a request does: in the state in which Django opens
   sends ``DISCARD ALL`` instead, which undoes everything that a session can hold (settings, role, temporary tables, advisory
   locks, LISTEN, prepared statements), and hands the session out again when Django asks for a new connection. Django then
   does what it does with a new one: time zone, role, ``connection_created``. A thread with nothing to do closes it.
-- After a failed job, or one whose statements were cancelled, the connection is closed: its state is unknown.
+- After a failed job, or one whose statements were cancelled, the connection is closed: its state is unknown. Receivers of
+  ``task_finished`` get another one.
 - What a sync job runs by an event loop of its own (``asyncio.run``) calls Django in a helper thread (``HelperThreads``),
   whose connections end with the job.
 - djqueue changes no setting of these sessions. A statement that runs at the deadline of its task is ended by a cancel

@@ -405,13 +405,19 @@ class Executor:
             self._acker.put(ack, place)
             return None
         # The outcome is decided. Whoever listens may fail, but changes nothing.
-        announce = partial(self._observers.finished, run, ack, failure)
+        announce = partial(self._observers.finished if error is None else self._announce_failure, run, ack, failure)
         if self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
             self._acker.put(ack, place)
             return announce
         # This worker was away for long, and perhaps the job has ended elsewhere: no outcome is told twice.
         self._acker.put(ack, place, when_accepted=announce)
         return None
+
+    def _announce_failure(self, run: Run, ack: Ack, failure: Failure | None) -> None:
+        """Tell of a task that raised. What receivers write must not land in a transaction that the task left open."""
+        settle = partial(django_connections.settle, is_clean=False)
+        hooks.call(settle, None, "The connections of the failed job %d could not be given back.", ack.id)
+        self._observers.finished(run, ack, failure)
 
     def _conclude_broken(self, execution: Execution, error: BaseException) -> None:
         """Give an attempt that was broken around its task an outcome, unless it has one."""
