@@ -65,6 +65,7 @@ def test_an_unknown_task_is_told_in_a_sentence_with_the_nearest_name() -> None:
 
 @pytest.mark.parametrize("name", ["os.system", "tests.app.tasks", "tests.app.tasks.calls", "", "antigravity.x"])
 def test_a_name_that_is_no_task_imports_nothing(name: str) -> None:
+    registry.autodiscover_once()
     before = set(sys.modules)
 
     with pytest.raises(UnknownTask):
