@@ -126,7 +126,7 @@ class TestFilter:
         assert waiting.id != running.id
 
     def test_a_state_in_which_nothing_can_be_done_is_an_error(self) -> None:
-        with pytest.raises(ValueError, match="Nobody can discard jobs that are executing, only those that are: "):
+        with pytest.raises(ValueError, match=r"Cannot discard executing jobs. Use discard for jobs that are "):
             api.discard(api.JobFilter(states=(JobState.EXECUTING,)))
 
     def test_only_older_ones(self) -> None:
