@@ -8,6 +8,7 @@ from djqueue.jobs.states import FINAL_STATES, LIVE_STATES
 
 BY_LENGTH = 255
 REASON_LENGTH = 2000
+LOST = "The worker was lost."
 FINAL = frozenset(state.value for state in FINAL_STATES)
 WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
 CANCELLABLE = frozenset(state.value for state in LIVE_STATES)

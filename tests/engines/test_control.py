@@ -102,7 +102,7 @@ class TestCancel:
         job = fetch_one(worker, me)
         engine.cancel([id], by="anna")
 
-        assert worker.ack([ack(job, result="1")]) == {id}
+        assert worker.ack([ack(job, result="1")]).accepted == {id}
         assert (engine.get(id).state, engine.get(id).result) == ("completed", 1)
         assert engine.get(id).cancel_request["by"] == "anna"
 
@@ -121,7 +121,7 @@ class TestCancel:
         job, other = worker.fetch("default", 2, me)
         engine.cancel([id], by="anna", reason="Stop.")
 
-        accepted = worker.ack([ack(job, **outcome), ack(other, JobState.RETRYABLE)], now=NOW + SECOND)
+        accepted = worker.ack([ack(job, **outcome), ack(other, JobState.RETRYABLE)], now=NOW + SECOND).accepted
 
         assert accepted == {id, neighbour}
         stored = engine.get(id)
@@ -136,7 +136,7 @@ class TestCancel:
         fetch_one(worker, register())
         engine.cancel([id])
 
-        assert worker.ack([ack(stale, JobState.RETRYABLE)]) == set()
+        assert worker.ack([ack(stale, JobState.RETRYABLE)]).accepted == set()
         assert engine.get(id).state == "executing"
 
     @pytest.mark.parametrize("max_attempts", [1, 5])
@@ -310,7 +310,7 @@ class TestDelete:
         job = fetch_one(worker, me)
 
         assert told(engine.delete([id])) == [("skipped", "It is executing.")]
-        assert worker.ack([ack(job)]) == {id}
+        assert worker.ack([ack(job)]).accepted == {id}
 
     def test_a_finished_job_whose_key_is_held_can_be_deleted(self, engine, worker, me):
         id = finished(engine, worker, me, unique_key="k")
@@ -391,7 +391,7 @@ class TestPause:
         job = fetch_one(worker, me)
         engine.pause("default")
 
-        assert worker.ack([ack(job)]) == {id}
+        assert worker.ack([ack(job)]).accepted == {id}
 
     def test_a_second_pause_leaves_the_first(self, engine):
         engine.pause("default", by="anna", now=NOW)

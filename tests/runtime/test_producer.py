@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.models import Job
@@ -25,7 +25,7 @@ from tests.roles import Roles
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Unsteady(PostgresWorkerEngine):
+class Unsteady(PostgresFetcher):
     """Claims, and loses the answer, as often as it is told."""
 
     losses = 0
@@ -46,7 +46,7 @@ class Bench:
         self.started: list[Execution] = []
         store = PostgresEngine("default")
         self.engine = Unsteady("default")
-        self.engine.register(
+        Roles(store).register(
             [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
         )
         self.claims = ClaimBlock.create()

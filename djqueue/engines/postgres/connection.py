@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from django.db import DatabaseError, InterfaceError, connections
@@ -168,6 +169,11 @@ def _settings(
         for name, value in settings.items()
     ]
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
+
+
+def role_of(worker: UUID) -> str:
+    """Return the role of the connection on which a worker fetches; see ``Maintainer.disconnect``."""
+    return f"worker {worker}"
 
 
 def application_name(role: str) -> str:

@@ -20,15 +20,17 @@ from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_
 from djqueue.engines.postgres.control import Control
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
+from djqueue.engines.postgres.registrar import PostgresRegistrar
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
@@ -193,7 +195,7 @@ class PostgresEngine(Control):
 
     def open_cron(self) -> PostgresCron:
         """Open the crontab for a scheduler: on a connection of its own."""
-        own = self.open_maintenance()
+        own = self.open_maintainer()
 
         def transact(work: Callable[[Execute], Any]) -> Any:
             def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
@@ -208,27 +210,18 @@ class PostgresEngine(Control):
         """Look at everything that tells whether jobs flow."""
         return health(self.alias)
 
-    def open_fetcher(self) -> PostgresWorkerEngine:
-        return self.open_worker()
+    def open_fetcher(self) -> PostgresFetcher:
+        return PostgresFetcher(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_registrar(self) -> PostgresWorkerEngine:
-        return self.open_worker()
+    def open_registrar(self) -> PostgresRegistrar:
+        return PostgresRegistrar(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_maintainer(self, *, waits: bool = False) -> PostgresWorkerEngine:
-        """A lock that others hold raises ``EngineBusy`` within a moment."""
-        return self.open_worker() if waits else self.open_maintenance()
-
-    def open_worker(self) -> PostgresWorkerEngine:
-        """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
-        return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
-
-    def open_maintenance(self) -> PostgresWorkerEngine:
-        """Open what one loop of maintenance needs; a lock that others hold raises ``EngineBusy`` within a moment."""
-        return PostgresWorkerEngine(
+    def open_maintainer(self, *, waits: bool = False) -> PostgresMaintainer:
+        return PostgresMaintainer(
             self.alias,
             listen=self.listen,
             statement_timeout_seconds=self.statement_timeout,
-            lock_timeout_seconds=LOCK_TIMEOUT_SECONDS,
+            lock_timeout_seconds=0 if waits else LOCK_TIMEOUT_SECONDS,
         )
 
     def open_listener(self) -> PostgresListener:

@@ -25,13 +25,15 @@ from djqueue.engines.redis.codec import (
 )
 from djqueue.engines.redis.control import Control
 from djqueue.engines.redis.cron import RedisCron
+from djqueue.engines.redis.fetcher import RedisFetcher
 from djqueue.engines.redis.health import health
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.maintainer import RedisMaintainer
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.parts import parts
+from djqueue.engines.redis.registrar import RedisRegistrar
 from djqueue.engines.redis.search import Walks
 from djqueue.engines.redis.unique import holders, insert_unique
-from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.health import Health
@@ -229,23 +231,14 @@ class RedisEngine(Control, Walks):
         """Open a listener; it connects at its first mark."""
         return RedisListener(self._nodes, self.prefix)
 
-    def open_fetcher(self) -> RedisWorkerEngine:
-        return self.open_worker()
+    def open_fetcher(self) -> RedisFetcher:
+        return RedisFetcher(self._open("djqueue:worker"))
 
-    def open_registrar(self) -> RedisWorkerEngine:
-        return self.open_worker()
+    def open_registrar(self) -> RedisRegistrar:
+        return RedisRegistrar(self._open("djqueue:worker"))
 
-    def open_maintainer(self, *, waits: bool = False) -> RedisWorkerEngine:
-        """A script has all its keys to itself, so there is no lock to wait for."""
-        return self.open_worker()
-
-    def open_worker(self) -> RedisWorkerEngine:
-        """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
-        return RedisWorkerEngine(self._open("djqueue:worker"))
-
-    def open_maintenance(self) -> RedisWorkerEngine:
-        """As ``open_worker``: a script has all its keys to itself, so there is no lock to wait for."""
-        return self.open_worker()
+    def open_maintainer(self, *, waits: bool = False) -> RedisMaintainer:
+        return RedisMaintainer(self._open("djqueue:worker"))
 
     def close(self) -> None:
         """Close the connection of this thread. Idempotent."""
