@@ -20,6 +20,7 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import job_columns
 from djqueue.jobs.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
 from djqueue.jobs.states import JobState
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 

@@ -22,6 +22,7 @@ from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 from djqueue.models import Job, UniqueKey
 from tests.engines.test_unique import COMPLETED, DEBOUNCE, FOLLOW_UP, REPLACE, RULES, WINDOW, fetch, insert
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
