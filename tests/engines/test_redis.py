@@ -724,8 +724,8 @@ class TestPrefix:
         stores.empty(url)
         engine = RedisEngine(url)
         engine.insert([NewJob("t")])
-        engine._nodes._first = ("127.0.0.1", 1)
-        engine._nodes._home = ("127.0.0.1", 2)
+        engine.nodes._first = ("127.0.0.1", 1)
+        engine.nodes._home = ("127.0.0.1", 2)
         engine.close()
 
         assert engine.counts()[0].states == {"available": 1}

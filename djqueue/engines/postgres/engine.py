@@ -17,30 +17,26 @@ from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
-from djqueue.engines.postgres.control import Control
+from djqueue.engines.postgres.controller import PostgresController
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.fetcher import PostgresFetcher
-from djqueue.engines.postgres.health import health
+from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.registrar import PostgresRegistrar
-from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
     InsertedMany,
-    Job,
     NewJob,
-    QueueCounts,
     UniqueRule,
 )
 
@@ -48,16 +44,15 @@ _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(Control):
-    """Jobs in the database of one Django alias. The verbs that control jobs and queues are in ``control.py``."""
+class PostgresEngine(PostgresController, PostgresInspector):
+    """Jobs in the database of one Django alias."""
 
     is_transactional = True
 
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
-        self.alias = alias
-        self.listen = listen
+        super().__init__(alias, listen=listen)
         self.statement_timeout = statement_timeout_seconds
 
     @property
@@ -120,15 +115,6 @@ class PostgresEngine(Control):
                     cursor.execute(sql("relax"))
             yield
 
-    def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
-        if not 0 < job_id < 2**63:
-            return None
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("get"), {"id": job_id})
-            rows = rows_of(cursor)
-        return job_of(rows[0]) if rows else None
-
     @contextmanager
     def transaction(self) -> Iterator[str]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -166,19 +152,6 @@ class PostgresEngine(Control):
                 " transactional=True the transaction belongs to djqueue: use transaction.atomic() for savepoints, or raise."
             ) from error
 
-    def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("counts"))
-            rows = cursor.fetchall()
-        queues: dict[str, dict[str, int]] = {}
-        oldest: dict[str, float] = {}
-        for queue, state, count, oldest_seconds in rows:
-            queues.setdefault(queue, {})[state] = count
-            if oldest_seconds is not None:
-                oldest[queue] = oldest_seconds
-        return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
-
     @property
     def cron(self) -> PostgresCron:
         """The crontab, as the application sees it: its verbs join the caller's transaction, if there is one."""
@@ -205,10 +178,6 @@ class PostgresEngine(Control):
             return own.attempt(in_transaction)
 
         return PostgresCron(transact, wake=own.wake, close=own.close)
-
-    def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
-        return health(self.alias)
 
     def open_fetcher(self) -> PostgresFetcher:
         return PostgresFetcher(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
