@@ -103,7 +103,7 @@ class Controlled(NamedTuple):
     id: int
     outcome: ControlOutcome
     reason: str = ""
-    """Why nothing was done: a sentence."""
+    """Why nothing was done, in a few words."""
     held_by: int | None = None
     """The live job that holds the unique key of one that could not be retried."""
 

@@ -334,5 +334,5 @@ class TestPreparedStatements:
                 worker._connection.execute("PREPARE _pg3_0 AS SELECT 1", prepare=False)
             self.fetch(worker, 8)
 
-            assert "going on without" in caplog.text
+            assert "continuing without" in caplog.text
             assert self.prepared(worker) == []

@@ -62,4 +62,4 @@ def test_a_host_that_forbids_it_does_not_keep_jobs_from_being_rescued(engine, wo
     monkeypatch.setattr(PostgresMaintainer, "run", refuse)
 
     assert worker.disconnect([me]) == 0
-    assert "could not be ended" in caplog.text
+    assert "Could not close the connections" in caplog.text

@@ -152,4 +152,4 @@ def test_a_job_that_cannot_be_staged_does_not_keep_back_the_others(postgres, ope
 
     assert counts == [19, 0]
     assert [job.id for job in jobs if state(postgres, job.id) == "scheduled"] == [jobs[7].id]
-    assert f"Job {jobs[7].id} cannot be staged" in caplog.text
+    assert f"Cannot stage job {jobs[7].id}" in caplog.text

@@ -148,8 +148,8 @@ class PostgresEngine(PostgresController, PostgresInspector):
             if not isinstance(error.__cause__, _SAVEPOINT_GONE):
                 raise
             raise transaction.TransactionManagementError(
-                f"The task ended its transaction on the database {self.alias!r} itself, by a raw COMMIT or ROLLBACK. With"
-                " transactional=True the transaction belongs to djqueue: use transaction.atomic() for savepoints, or raise."
+                f"The task ended its transaction on the database {self.alias!r} with a raw COMMIT or ROLLBACK. With"
+                " transactional=True, djqueue owns the transaction: use transaction.atomic() for savepoints, or raise an exception."
             ) from error
 
     @property

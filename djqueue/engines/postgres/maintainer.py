@@ -94,7 +94,7 @@ class PostgresMaintainer(Session):
             if len(ids) > 1:
                 middle = len(ids) // 2
                 return self._stage_in_parts(ids[:middle], now) + self._stage_in_parts(ids[middle:], now)
-            logger.error("Job %d cannot be staged and is left out until the leader changes: %s", ids[0], error)
+            logger.error("Cannot stage job %d; skipping it until the leader changes: %s", ids[0], error)
             self._unstageable.append(ids[0])
             return []
         return [Staged(*values) for *values, _ in rows]
@@ -139,7 +139,7 @@ class PostgresMaintainer(Session):
         claimers = [claimer for (claimer,) in self.run("ownerless", {})]
         if not claimers:
             return Rescued()
-        reason = "The worker was lost, and its record with it."
+        reason = "The worker was lost and is no longer registered."
         return self.rescue(claimers, as_noted=True, reason=reason, limit=limit, now=now)
 
     def prune(
@@ -199,7 +199,7 @@ class PostgresMaintainer(Session):
             [(count,)] = self.run("disconnect", {"names": [application_name(role_of(worker)) for worker in workers]})
         except EngineDenied as error:
             # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
-            logger.warning("The connections of a dead worker could not be ended: %s", str(error).strip())
+            logger.warning("Could not close the connections of a dead worker: %s", str(error).strip())
             return 0
         return int(count)
 

@@ -24,7 +24,7 @@ class PostgresRegistrar(Session):
         concerns = []
         if number < _OLDEST_SERVER:
             text = f"The server is PostgreSQL {version}; djqueue needs PostgreSQL 15 or newer."
-            concerns.append(Concern(id="djqueue.E007", text=text, hint="Upgrade it.", is_fatal=True))
+            concerns.append(Concern(id="djqueue.E007", text=text, hint="Upgrade the server.", is_fatal=True))
         return Inspection(server=f"PostgreSQL {version}", concerns=concerns)
 
     def register(self, workers: Sequence[WorkerInfo]) -> None:

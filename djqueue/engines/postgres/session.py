@@ -108,7 +108,9 @@ class Session:
             except _UNPREPARED as error:
                 # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
                 # The server refused to run the statement, so nothing was done.
-                logger.warning("Statements cannot be prepared here (%s); going on without.", str(error).strip())
+                logger.warning(
+                    "Prepared statements are not available (%s); continuing without them.", str(error).strip()
+                )
                 lost = error
                 self._prepares = False
                 self.close()
@@ -122,7 +124,7 @@ class Session:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
-                raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
+                raise EngineRefused(f"The database {self._alias!r} rejected a value: {str(error).strip()}") from error
             except psycopg.errors.InsufficientPrivilege as error:
                 raise forbidden(self._alias, error) from error
             except psycopg.Error as error:

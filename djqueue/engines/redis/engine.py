@@ -39,7 +39,7 @@ from djqueue.jobs.records import (
 from djqueue.jobs.states import JobState
 
 _NOT_TRANSACTIONAL = (
-    "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
+    "Redis jobs cannot commit in one transaction with database writes. Use a PostgreSQL backend for tasks with"
     " transactional=True."
 )
 

@@ -53,7 +53,7 @@ class RedisFetcher(Session):
             try:
                 claimed.append(read_claimed(at, *job))
             except Exception as error:
-                logger.error("Job %s cannot be read and is put aside: %s", job[0].decode(), error)
+                logger.error("Parked job %s because it cannot be read: %s", job[0].decode(), error)
                 bad.append(job[0])
         self._client.run("park", clock(now), *bad)
         return claimed

@@ -55,7 +55,7 @@ class RedisMaintainer(Session):
         return rescue(self._client, workers, ran=ran, as_noted=as_noted, reason=reason, limit=limit, now=now)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
-        reason = "The worker was lost, and its record with it."
+        reason = "The worker was lost and is no longer registered."
         return rescue(self._client, None, as_noted=True, reason=reason, limit=limit, now=now)
 
     def prune(
@@ -124,7 +124,7 @@ class RedisMaintainer(Session):
                     count += self._client.command("CLIENT", "KILL", "ID", about["id"])
         except (EngineRefused, EngineDenied) as error:
             # Not every user may do this. The rescue that follows ten seconds later finds what comes late.
-            logger.warning("The connections of a dead worker could not be ended: %s", error)
+            logger.warning("Could not close the connections of a dead worker: %s", error)
         return count
 
     def deregister(self, workers: Collection[UUID]) -> None:
