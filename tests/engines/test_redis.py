@@ -415,9 +415,9 @@ class TestServer:
                     NewJob("t", delay=timedelta(seconds=9)),
                     NewJob("t", queue="new", unique_key="k"),
                 ):
-                    with pytest.raises(EngineUnavailable, match="is full"):
+                    with pytest.raises(EngineUnavailable, match="is out of memory"):
                         engine.insert([new] * 3, ids=ids)
-                with pytest.raises(EngineUnavailable, match="is full"):
+                with pytest.raises(EngineUnavailable, match="is out of memory"):
                     engine.insert_many(NewJob("t"), [("[]", "{}")] * 2500)
                 assert keys(admin) == before
 

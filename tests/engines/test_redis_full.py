@@ -198,7 +198,7 @@ def test_the_crontab_changes_and_skips_and_only_its_jobs_are_refused(engine, adm
 )
 def test_an_enqueue_is_refused_with_a_sentence_that_says_what_to_do(engine, admin, enqueue):
     with full(admin):
-        with pytest.raises(EngineUnavailable, match=r"memory .* is full.*prunejobs.*maxmemory") as caught:
+        with pytest.raises(EngineUnavailable, match=r"is out of memory.*prunejobs.*maxmemory") as caught:
             enqueue(engine)
     assert "script" not in str(caught.value)
 
