@@ -46,9 +46,8 @@ class Bench:
         self.started: list[Execution] = []
         store = PostgresEngine("default")
         self.engine = Unsteady("default")
-        Roles(store).register(
-            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
-        )
+        with Roles(store) as roles:
+            roles.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(Roles(store), self.claims)
