@@ -21,10 +21,10 @@ from djqueue import (
     UnknownTask,
     UnknownTaskResult,
     compat,
-    registry,
 )
 from djqueue.jobs.encoding import encode_error
 from djqueue.jobs.states import JobState
+from djqueue.tasks import registry
 from djqueue.tasks.results import STATUS, from_claim
 from tests.app import tasks
 from tests.defaults import WORKER, ack, backend, committed, default_store, entry, fetch, stored, the_job

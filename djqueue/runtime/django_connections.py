@@ -35,9 +35,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.transaction import TransactionManagementError
 
+from djqueue.adapters.django import atomic_depth, forget_transaction, is_opened_by_django, keep_outermost_block
+
 try:
     import psycopg
     from psycopg.pq import TransactionStatus
+
+    from djqueue.adapters.psycopg import handler_counts
 except ImportError:
     # A project on another database with its jobs in Redis needs no libpq. Whatever is done with it here is done on PostgreSQL only.
     _OPEN: tuple[int, ...] = ()
@@ -79,11 +83,10 @@ def require_no_open_transaction(*, besides: str | None = None) -> None:
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:  # even if its session is closed by now: what it wrote is lost
             if connection.alias == besides:
-                if len(connection.atomic_blocks) == 1:
+                if atomic_depth(connection) == 1:
                     continue
                 # Or the end of the outer block would end an inner one, and neither commit nor roll back.
-                del connection.atomic_blocks[1:]
-                connection.savepoint_ids.clear()
+                keep_outermost_block(connection)
         elif (
             connection.connection is None
             or not _is_open(connection)
@@ -173,12 +176,7 @@ def _has_written(connection: BaseDatabaseWrapper) -> bool:
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
     """Close a connection, even one that a job left inside a transaction, where Django would only mark it."""
-    connection.in_atomic_block = False
-    connection.closed_in_transaction = False
-    connection.needs_rollback = False
-    connection.savepoint_ids = []
-    connection.atomic_blocks = []
-    connection.run_on_commit = []
+    forget_transaction(connection)
     if connection.connection is not None and connection.settings_dict["OPTIONS"].get("pool"):
         connection.connection.close()  # the pool replaces it, and would lend it to another otherwise
     connection.close()
@@ -290,7 +288,7 @@ class _Keeper:
             return False
         self._is_kept = True
         self._wrapper.connection = None
-        self._wrapper.run_on_commit = []
+        forget_transaction(self._wrapper)
         return True
 
     def close(self) -> None:
@@ -314,15 +312,11 @@ def _keep(wrapper: BaseDatabaseWrapper) -> bool:
 
 def _is_djangos(wrapper: BaseDatabaseWrapper) -> bool:
     """Say whether Django alone opens and closes the session, without its pool: a project may do anything there."""
-    kind = type(wrapper)
     return (
         wrapper.vendor == "postgresql"
         and wrapper.settings_dict["CONN_MAX_AGE"] == 0
         and not wrapper.settings_dict["OPTIONS"].get("pool")
-        and all(
-            getattr(getattr(kind, name, None), "__module__", "").startswith("django.")
-            for name in ("get_new_connection", "_close")
-        )
+        and is_opened_by_django(wrapper)
         and isinstance(wrapper.connection, psycopg.Connection)
     )
 
@@ -336,8 +330,7 @@ def _state_of(raw: Any) -> tuple[Any, ...]:
         raw.row_factory,
         raw.cursor_factory,
         raw.prepare_threshold,
-        len(getattr(raw, "_notice_handlers", ())),
-        len(getattr(raw, "_notify_handlers", ())),
+        handler_counts(raw),
     )
 
 

@@ -18,10 +18,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
 
 from djqueue import hooks, propagation, telemetry
+from djqueue.adapters.asgiref import contexts_with_threads
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, UnreadableJob
 from djqueue.jobs.compression import decode_arguments
@@ -273,7 +274,7 @@ class Executor:
                     # It holds what the task raised, whose traceback holds this frame: a cycle, with all that the task
                     # had in memory, which would stay until the garbage collector comes by.
                     announce = None
-                    if context in SyncToAsync.context_to_thread_executor:
+                    if context in contexts_with_threads:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
             self._conclude_broken(run.execution, error)
@@ -291,7 +292,7 @@ class Executor:
             else:
                 value = await task.func(*args, **kwargs)
             result = encode_result(value, self._max_result_bytes) if value is not None else None
-            if context in SyncToAsync.context_to_thread_executor:
+            if context in contexts_with_threads:
                 await sync_to_async(django_connections.require_no_open_transaction)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
@@ -306,7 +307,7 @@ class Executor:
             try:
                 return await run.execution.task.func(*args, **kwargs)
             finally:
-                if run.statements.is_ending and context in SyncToAsync.context_to_thread_executor:
+                if run.statements.is_ending and context in contexts_with_threads:
                     # The task awaits no more what runs in its thread: wait for it, until it is cancelled.
                     await sync_to_async(threading.get_ident)()
 
