@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from uuid import UUID
 
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Registrar
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
@@ -26,7 +26,7 @@ class Heart(Service):
     # After an outage all hearts must beat again long before the first of them may call another one silent.
     longest_pause_seconds = BEAT_SECONDS
 
-    def __init__(self, engine: WorkerEngine, *, on_dead: Callable[[UUID], None]) -> None:
+    def __init__(self, engine: Registrar, *, on_dead: Callable[[UUID], None]) -> None:
         """``on_dead`` is called when the store says that one of ours is dead for ever, or does not know it any more."""
         super().__init__()
         self._engine = engine

@@ -15,7 +15,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from djqueue import telemetry
-from djqueue.engines.protocol import Listener, WorkerEngine, put_back
+from djqueue.engines.protocol import Fetcher, Listener, Maintainer
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
 from djqueue.jobs.records import Ack, ClaimedJob
@@ -39,7 +39,6 @@ SILENCE_LOOK_SECONDS = 1.0
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
-WATCH_SECONDS = 1.0
 DRAIN_LOOK_SECONDS = 0.1
 """Between two looks of a draining worker that holds nothing, while the store still has something to fetch."""
 
@@ -50,7 +49,7 @@ class Producer(Service):
     def __init__(
         self,
         worker: UUID,
-        engine: WorkerEngine,
+        fetcher: Fetcher,
         listener: Listener,
         lanes: Sequence[Lane],
         acker: Acker,
@@ -60,13 +59,16 @@ class Producer(Service):
         poll_interval_seconds: float,
         at_most_once: Collection[str] = (),
         max_jobs: int | None = None,
-        drain: bool = False,
+        drain: Maintainer | None = None,
         on_finished: Callable[..., None] = lambda *, is_drained: None,
     ) -> None:
-        """``on_finished(is_drained=…)`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left to run."""
+        """``drain``: stage what is due with this, and finish when nothing is left to run.
+
+        ``on_finished(is_drained=…)`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left to run.
+        """
         super().__init__()
         self._worker = worker
-        self._engine = engine
+        self._fetcher = fetcher
         self._listener = listener
         self._lanes = lanes
         self._acker = acker
@@ -87,10 +89,6 @@ class Producer(Service):
         self._watches = {queue: Watch() for lane in lanes for queue in lane.queues}
         self._poll_at = 0.0
         """When every queue is looked at, whatever we believe of it, by the monotonic clock."""
-        self._from_start: set[str] = set()
-        """Queues into which a job was put back."""
-        self._watched: float | None = None
-        """When we last marked the names by which we are told of that; None: no need to."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -125,7 +123,9 @@ class Producer(Service):
         with suppress(EngineUnavailable):
             self._settle_doubts(at_once=True)
         self._listener.close()
-        self._engine.close()
+        self._fetcher.close()
+        if self._drain is not None:
+            self._drain.close()
 
     @property
     def is_in_doubt(self) -> bool:
@@ -135,23 +135,20 @@ class Producer(Service):
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
         try:
             if queue in self._at_most_once:
-                return self._engine.take(queue, limit, self._worker)
-            jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
+                return self._fetcher.take(queue, limit, self._worker)
+            return self._fetcher.fetch(queue, limit, self._worker)
         except Exception:
             # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
             self._doubts = [*DOUBT_SECONDS, 0.0]
             self._doubt_after = 0.0
             raise
-        self._from_start.discard(queue)
-        return jobs
 
     def _settle_doubts(self, *, at_once: bool = False) -> None:
         """Put back what the store thinks we have, and we have not."""
         while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
-            rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
+            rescued = self._fetcher.reclaim(self._worker, self._claims.claims())
             if rescued.count:
                 telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
-                self._from_start.update(rescued.queues)
                 self.has_given_back |= at_once
             self._doubt_after = time.monotonic() + self._doubts.pop(0)
             if at_once:
@@ -164,7 +161,6 @@ class Producer(Service):
         misses = 0
         if time.monotonic() >= self._poll_at:
             self._look_everywhere()
-        self._watch_skipped()
         for lane in self._lanes:
             queues = [queue for queue in self._rotated(lane.queues) if not self._watches[queue].is_quiet]
             while queues and not self.is_stopping:
@@ -181,9 +177,9 @@ class Producer(Service):
                 if jobs:
                     self._watches[queue].note_found(len(jobs))
                     self._accept(lane, jobs)
-                # Fewer than asked for: this queue is empty for now, unless it was locked rows we passed over, or a shortcut
-                # of the store's, after which the next fetch searches everywhere.
-                if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
+                # Fewer than asked for: this queue is empty for now, unless locked rows were skipped, or others, which the next
+                # fetch finds.
+                if len(jobs) < limit and not (jobs and self._fetcher.is_partial):
                     hungry.append(queues.pop(0))
                     misses += not jobs
                     if misses == MISSES and not empty:
@@ -193,10 +189,8 @@ class Producer(Service):
     def _empty_among(self, known: Sequence[str]) -> Collection[str]:
         """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
         others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
-        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(
-            known, self._engine.skipping
-        )
-        return others - self._engine.ready(others) if len(others) > 1 else ()
+        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(known)
+        return others - self._fetcher.ready(others, is_hint=True) if len(others) > 1 else ()
 
     def _look_everywhere(self) -> None:
         self._poll_at = time.monotonic() + self._poll_interval
@@ -227,15 +221,6 @@ class Producer(Service):
             # Mark first, then look: a mark that is a new one has not been looked past yet.
             self._watches[queue].is_quiet = stood
         return stood
-
-    def _watch_skipped(self) -> None:
-        """Where fetches pass over jobs that were put back, ask to be told of them."""
-        if not (skipping := self._engine.skipping):
-            self._watched = None
-        elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
-            # Again and again, for marks that another worker had.
-            self._watched = time.monotonic()
-            self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
         """Begin with another queue each time, so that a full one does not starve the others of its lane."""
@@ -272,10 +257,7 @@ class Producer(Service):
             lane.on_room = None
         self._canceller.heed(woken)
         for queue, watch in self._watches.items() if woken else ():
-            if put_back(queue) in woken:
-                self._from_start.add(queue)
-                watch.is_quiet = False
-            elif queue in woken:
+            if queue in woken:
                 watch.is_quiet = False
 
     def _pause(self) -> float:
@@ -304,17 +286,17 @@ class Producer(Service):
             return False
         if self._remaining == 0:
             return True
-        return self._drain and self._is_drained()
+        return self._drain is not None and self._is_drained(self._drain)
 
-    def _is_drained(self) -> bool:
+    def _is_drained(self, maintainer: Maintainer) -> bool:
         """Say, while nothing is held, whether the store has nothing more to fetch."""
-        if self._engine.stage().count:
+        if maintainer.stage().count:
             return False
         self._fetch_round()
         # Fetching nothing does not prove that nothing is left: an outcome is stored before its job's slot is free, so a lane may
         # have had no room and not have been asked for; a stopping worker asks for nothing; a dead one is given nothing; and
         # rows that another transaction has locked are passed over. So ask the store, last of all.
-        return not self._claims.held and not self._engine.ready(self._watches)
+        return not self._claims.held and not self._fetcher.ready(self._watches)
 
     def _hand_back_stranded(self) -> None:
         for lane in self._lanes:

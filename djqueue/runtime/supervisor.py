@@ -96,7 +96,7 @@ class Supervisor:
         self._failed_starts = 0
         self._signals: SignalPipe | None = None
         self._registrar = Registrar(engine, on_change=self._wake)
-        self._heart = Heart(engine.open_worker(), on_dead=self._on_declared_dead)
+        self._heart = Heart(engine.open_registrar(), on_dead=self._on_declared_dead)
         self._crew = Crew(
             engine, options, silent=self._heart.silent, dead=self._heart.dead, has_cron=spec.cron, outboxes=outboxes
         )

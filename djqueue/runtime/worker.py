@@ -106,7 +106,7 @@ class Worker:
         self._heart: Heart | None = None
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
-        self._acker = Acker(engine.open_worker(), claims, on_flushed=self._on_flushed)
+        self._acker = Acker(engine.open_fetcher(), claims, on_flushed=self._on_flushed)
         observers = Observers(spec.id, spec.backend, backend_class)
         self._executor = Executor(
             spec.id,
@@ -128,19 +128,19 @@ class Worker:
             )
             for lane in spec.lanes
         ]
-        fetching = engine.open_worker()
+        fetcher = engine.open_fetcher()
         self._producer = Producer(
             spec.id,
-            fetching,
-            engine.open_listener(),
+            fetcher,
+            fetcher.open_listener(),
             self._lanes,
             self._acker,
             claims,
-            Canceller(fetching, self._executor.running),
+            Canceller(fetcher, self._executor.running),
             poll_interval_seconds=options.poll_interval_seconds,
             at_most_once=at_most_once,
             max_jobs=spec.max_jobs,
-            drain=spec.drain,
+            drain=engine.open_maintainer(waits=True) if spec.drain else None,
             on_finished=self._on_finished,
         )
 
@@ -231,7 +231,7 @@ class Worker:
         """The supervisor is gone and nobody beats for us any more: finish what runs, and do it ourselves till then."""
         telemetry.emit("djqueue.worker.orphaned", logging.WARNING, worker=self._spec.name)
         self._is_orphan = True
-        self._heart = Heart(self._engine.open_worker(), on_dead=lambda _: os._exit(EXIT_LOST))
+        self._heart = Heart(self._engine.open_registrar(), on_dead=lambda _: os._exit(EXIT_LOST))
         self._heart.add(self._spec.id, self._claims)
         self._heart.set_draining(self._spec.id)
         self._heart.start()
@@ -279,8 +279,8 @@ class Worker:
             Leftovers().terminate(self._spec.id)
             if not is_lost and time.monotonic() - self._heart.last_success < _UNHEALTHY_SECONDS:
                 # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
-                with suppress(EngineUnavailable), self._engine.open_worker() as engine:
-                    engine.deregister([self._spec.id])
+                with suppress(EngineUnavailable), self._engine.open_registrar() as registrar:
+                    registrar.deregister([self._spec.id])
         if is_lost:
             return EXIT_LOST
         is_drained = self._is_drained and not self._producer.has_given_back

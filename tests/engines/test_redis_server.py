@@ -20,6 +20,7 @@ from djqueue.maintenance.health import judge
 from tests import settings as test_settings
 from tests import stores
 from tests.processes import eventually, worker
+from tests.roles import Roles
 
 Start = Callable[..., str]
 
@@ -38,7 +39,7 @@ def start() -> Iterator[Start]:
 
 
 def inspect(url: str) -> Inspection:
-    with RedisEngine(url).open_worker() as engine:
+    with Roles(RedisEngine(url)) as engine:
         return engine.inspect()
 
 

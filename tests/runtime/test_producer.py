@@ -20,6 +20,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.lanes import Execution, Lane
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -50,12 +51,12 @@ class Bench:
         )
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
-        self.acker = Acker(store.open_worker(), self.claims)
+        self.acker = Acker(Roles(store), self.claims)
         lane = Lane(["default"], 3, start_thread=self._start, start_async=_never)
         self.producer = Producer(
             self.worker,
             self.engine,
-            store.open_listener(),
+            self.engine.open_listener(),
             [lane],
             self.acker,
             self.claims,
