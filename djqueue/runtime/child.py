@@ -61,7 +61,13 @@ def main(config: dict[str, Any]) -> None:
 
     django.setup()
 
+<<<<<<< HEAD
     from djqueue.adapters.asgiref import use_for_sync_code
+=======
+    from asgiref.sync import SyncToAsync
+
+    from djqueue import stores
+>>>>>>> main
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.django_connections import HelperThreads
@@ -81,14 +87,14 @@ def main(config: dict[str, Any]) -> None:
         max_rss_mebibytes=config["max_rss_mebibytes"],
         max_age_seconds=config["max_age_seconds"],
     )
-    backend: Any = task_backends[spec.backend]
+    store = stores.store(spec.backend)
     worker = Worker(
         spec,
-        backend.engine,
-        backend.settings,
+        store.engine,
+        store.settings,
         ClaimBlock(config["claims_fd"]),
         control,
-        backend_class=type(backend),
+        backend_class=type(task_backends[spec.backend]),
     )
     process.hear(worker.stop)
     try:
