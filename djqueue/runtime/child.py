@@ -61,13 +61,8 @@ def main(config: dict[str, Any]) -> None:
 
     django.setup()
 
-<<<<<<< HEAD
-    from djqueue.adapters.asgiref import use_for_sync_code
-=======
-    from asgiref.sync import SyncToAsync
-
     from djqueue import stores
->>>>>>> main
+    from djqueue.adapters.asgiref import use_for_sync_code
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.django_connections import HelperThreads
