@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from djqueue import hooks, telemetry
@@ -18,6 +19,14 @@ from djqueue.exceptions import EngineUnavailable
 from djqueue.reminders import Reminder
 
 _FIRST_PAUSE_SECONDS = 0.2
+
+
+def growing_pauses(first: float, longest: float) -> Iterator[float]:
+    """Yield the seconds to wait between tries, without end: each twice the one before, up to ``longest``."""
+    pause = first
+    while True:
+        yield min(pause, longest)
+        pause = min(pause * 2, longest)
 
 
 class Service:
@@ -33,6 +42,7 @@ class Service:
         self._thread: threading.Thread | None = None
         self.failures = 0
         """Failures in a row."""
+        self._pauses = growing_pauses(_FIRST_PAUSE_SECONDS, self.longest_pause_seconds)
         self._reminder = Reminder()
         self.last_success = time.monotonic()
         """When ``run_once`` last returned, by the monotonic clock."""
@@ -94,13 +104,13 @@ class Service:
             pause = self.run_once()
         except BaseException as error:  # the thread is ours: nothing that code of the project raises may end it
             self.failures += 1
-            pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
-            pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
+            pause = next(self._pauses) * random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
             self._report(error, failures=self.failures, retry_in_seconds=pause)
             return pause
         if self.failures:
             telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
             self.failures = 0
+            self._pauses = growing_pauses(_FIRST_PAUSE_SECONDS, self.longest_pause_seconds)
             self._reminder.forget()
         self.last_success = time.monotonic()
         return pause

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from djqueue.jobs.health import Health, Inspection, VacuumBlocker
+from djqueue.maintenance.silence import REPORTED_SILENT_SECONDS
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer is a sign that workers do not keep up."""
-SILENT_SECONDS = 15.0
 OVERDUE_SECONDS = 10.0
 LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0, "scheduler": 60.0}
 """Of each loop of the leader: when it last did its work, at the earliest."""
@@ -124,7 +124,7 @@ def _parked(health: Health) -> list[Finding]:
 
 def _workers(health: Health) -> list[Finding]:
     living = [one for one in health.workers if not one.is_dead]
-    silent = [one for one in living if one.silent_seconds > SILENT_SECONDS]
+    silent = [one for one in living if one.silent_seconds > REPORTED_SILENT_SECONDS]
     findings = [
         Finding(
             f"worker {one.name}",

@@ -25,7 +25,7 @@ _STALLED_SECONDS = 60.0
 """After so long without a look at the crontab it is said to stand still."""
 
 
-class Crew:
+class LeaderServices:
     def __init__(
         self,
         engine: Engine,

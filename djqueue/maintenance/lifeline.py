@@ -27,10 +27,10 @@ from djqueue.engines.protocol import WorkerEngine
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Rescued
 from djqueue.maintenance.leader import Leader
+from djqueue.maintenance.silence import AFTERMATH_SECONDS
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0
-AFTERMATH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
 BATCH_LIMIT = 5000
 

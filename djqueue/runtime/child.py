@@ -53,7 +53,7 @@ def main(config: dict[str, Any]) -> None:
     process.hear(_die)
     logs.tolerate_closed_streams()
     control = socket.socket(fileno=config["control_fd"])
-    if differences := parent_settings.differences(config["settings"], config["backend"]):
+    if differences := parent_settings.differences(config["settings"], config["spec"]["backend"]):
         with suppress(OSError):
             control.sendall(DIFFERS + json.dumps(differences).encode())
         sys.exit(EXIT_DIFFERS)
@@ -66,25 +66,18 @@ def main(config: dict[str, Any]) -> None:
 
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
-    from djqueue.runtime.django_connections import HelperThreads
-    from djqueue.runtime.worker import LaneSpec, Worker, WorkerSpec
+    from djqueue.runtime.helper_threads import HelperThreads
+    from djqueue.runtime.specs import WorkerSpec
+    from djqueue.runtime.worker import Worker
     from djqueue.tasks import registry
 
     SyncToAsync.single_thread_executor = HelperThreads()  # type: ignore[assignment]  # an executor will do
-    logs.configure(config["verbosity"])
+    spec = WorkerSpec.from_json(config["spec"])
+    logs.configure(spec.verbosity)
     registry.autodiscover()
-    spec = WorkerSpec(
-        id=UUID(config["id"]),
-        name=config["name"],
-        backend=config["backend"],
-        lanes=tuple(LaneSpec(queues=tuple(queues), slots=slots) for queues, slots in config["lanes"]),
-        drain=config["drain"],
-        max_jobs=config["max_jobs"],
-        max_rss_mebibytes=config["max_rss_mebibytes"],
-        max_age_seconds=config["max_age_seconds"],
-    )
     backend: Any = task_backends[spec.backend]
     worker = Worker(
+        UUID(config["id"]),
         spec,
         backend.engine,
         backend.settings,

@@ -66,25 +66,25 @@ class ClaimBlock:
     # The worker's side.
 
     def hold(self, job_id: int, claim: int) -> int:
-        """Note a claim; return its place."""
-        place = self._free.pop()
-        if place >= self._peak:
-            self._peak = place + 1
+        """Record a claim; return its slot."""
+        slot = self._free.pop()
+        if slot >= self._peak:
+            self._peak = slot + 1
             _PEAK.pack_into(self._memory, _BEAT.size, self._peak)
-        _ENTRY.pack_into(self._memory, _HEAD + place * _ENTRY.size, _CLAIMED, job_id, claim, 0.0)
-        return place
+        _ENTRY.pack_into(self._memory, _HEAD + slot * _ENTRY.size, _CLAIMED, job_id, claim, 0.0)
+        return slot
 
-    def begin(self, place: int, deadline: float | None) -> None:
+    def begin(self, slot: int, deadline: float | None) -> None:
         """Note that the function of this claim is being called, and by when it has to end."""
-        offset = _HEAD + place * _ENTRY.size
+        offset = _HEAD + slot * _ENTRY.size
         if deadline is not None:
             _DEADLINE.pack_into(self._memory, offset + _DEADLINE_OFFSET, deadline)
         self._memory[offset] = _BEGUN
 
-    def release(self, place: int) -> None:
+    def release(self, slot: int) -> None:
         """Forget a claim whose outcome is stored."""
-        self._memory[_HEAD + place * _ENTRY.size] = _FREE
-        self._free.append(place)
+        self._memory[_HEAD + slot * _ENTRY.size] = _FREE
+        self._free.append(slot)
 
     def leave(self, end: int) -> None:
         """Note that the worker left in order, and how (not 0); the last thing that it writes."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from djqueue import telemetry
 from djqueue.runtime import django_connections
+from djqueue.runtime.helper_threads import SharedThreads
 from djqueue.service import Service
 
 
@@ -41,7 +42,7 @@ class EventLoop(Service):
             with self._starting:
                 if (loop := self._loop) is None:
                     loop = self._loop = asyncio.new_event_loop()
-                    loop.set_default_executor(django_connections.LentThreads(thread_name_prefix="djqueue-lent"))
+                    loop.set_default_executor(SharedThreads(thread_name_prefix="djqueue-shared"))
                     # A script does this to its own loop at its end; here asyncio.to_thread would fail in all later jobs.
                     loop.shutdown_default_executor = _do_nothing  # type: ignore[method-assign]
                     self.start()

@@ -18,13 +18,14 @@ from djqueue import telemetry
 from djqueue.engines.protocol import Listener, WorkerEngine, put_back
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
-from djqueue.jobs.records import Ack, ClaimedJob
-from djqueue.jobs.states import JobState
+from djqueue.jobs.records import ClaimedJob
+from djqueue.maintenance.silence import STOP_FETCHING_SECONDS
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
-from djqueue.runtime.outcomes import for_job, parked
+from djqueue.runtime.execution import Execution
+from djqueue.runtime.lanes import PATIENCE_SECONDS, Lane
+from djqueue.runtime.outcomes import handed_back, parked
 from djqueue.runtime.watch import FULL_SECONDS, LOOK_SECONDS, Watch
 from djqueue.service import Service
 from djqueue.tasks import registry
@@ -32,10 +33,8 @@ from djqueue.tasks import registry
 FETCH_LIMIT = 500
 MISSES = 3
 """After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
-SILENCE_SECONDS = 6.0
-"""Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
 SILENCE_LOOK_SECONDS = 1.0
-"""Between two looks whether the beats have come back."""
+"""Between two looks whether the heartbeat works again."""
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
 long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
@@ -102,9 +101,9 @@ class Producer(Service):
             self._listener.wait(self._poll_interval)
             return 0
         self._hand_back_stranded()
-        self._settle_doubts()
-        self._canceller.heed()
-        if self._claims.seconds_since_beat() > SILENCE_SECONDS:
+        self._resolve_doubts()
+        self._canceller.check()
+        if self._claims.seconds_since_beat() > STOP_FETCHING_SECONDS:
             self._listener.wait(min(self._poll_interval, SILENCE_LOOK_SECONDS))
             self._look_everywhere()
             return 0
@@ -123,7 +122,7 @@ class Producer(Service):
             self.has_given_back |= bool(waiting)
             self._hand_back(waiting)
         with suppress(EngineUnavailable):
-            self._settle_doubts(at_once=True)
+            self._resolve_doubts(at_once=True)
         self._listener.close()
         self._engine.close()
 
@@ -145,7 +144,7 @@ class Producer(Service):
         self._from_start.discard(queue)
         return jobs
 
-    def _settle_doubts(self, *, at_once: bool = False) -> None:
+    def _resolve_doubts(self, *, at_once: bool = False) -> None:
         """Put back what the store thinks we have, and we have not."""
         while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
             rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
@@ -247,13 +246,12 @@ class Producer(Service):
         now = time.monotonic()
         executions = []
         for job in jobs:
-            place = self._claims.hold(job.id, job.claim)
+            claim_slot = self._claims.hold(job.id, job.claim)
             try:
-                task = registry.find(job.task)
-                executions.append(Execution(job, task, task.is_async, place, now))
+                executions.append(Execution(job, registry.find(job.task), claim_slot, now))
             except BaseException as error:  # UnknownTask as a rule; the others of this fetch must not be lost with it
                 telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=text_of(error))
-                self._acker.put(for_job(parked(job, error), job), place)
+                self._acker.put(parked(job, error), claim_slot)
         if self._remaining is not None:
             self._remaining -= len(jobs)
         if executions:
@@ -270,7 +268,7 @@ class Producer(Service):
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
-        self._canceller.heed(woken)
+        self._canceller.check(woken)
         for queue, watch in self._watches.items() if woken else ():
             if put_back(queue) in woken:
                 self._from_start.add(queue)
@@ -282,7 +280,7 @@ class Producer(Service):
         """Return the seconds until it is time for a look, whatever happens."""
         now = time.monotonic()
         # Neither what runs here nor a fetch without an answer waits for the poll of the queues, which may be a minute.
-        pause = min(self._poll_at - now, self._canceller.look_in())
+        pause = min(self._poll_at - now, self._canceller.seconds_until_check())
         if self._doubts:
             pause = min(pause, self._doubt_after - now)
         pause = max(0.0, pause)
@@ -323,6 +321,4 @@ class Producer(Service):
 
     def _hand_back(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
-            job = execution.job
-            ack = Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False)
-            self._acker.put(for_job(ack, job), execution.place)
+            self._acker.put(handed_back(execution.job), execution.claim_slot)

@@ -11,10 +11,12 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from socket import socket
 from types import TracebackType
 from typing import Self
+
+from djqueue.interrupts import InterruptPipe
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """What asks a process of ours to end. The last one comes when its terminal is closed."""
@@ -57,9 +59,7 @@ class SignalPipe:
         """``handlers`` run in the signal handler and may only set plain values; None: only end the wait."""
         self._handlers = {number: handlers[number] for number in _heeded(handlers)}
         self._before: dict[signal.Signals, object] = {}
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._pipe = InterruptPipe()
 
     def __enter__(self) -> Self:
         for number, handler in self._handlers.items():
@@ -69,24 +69,18 @@ class SignalPipe:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for number, before in self._before.items():
             signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
-        os.close(self._reader)
-        os.close(self._writer)
+        self._pipe.close()
 
     def wait(self, sockets: Sequence[socket], timeout: float) -> set[socket]:
         """Wait for a signal, for one of the sockets or for ``timeout`` seconds; return the sockets that have input."""
-        sources: list[socket | int] = [self._reader, *sockets]
+        sources: list[socket | int] = [self._pipe.reader, *sockets]
         readable, _, _ = select.select(sources, [], [], timeout)
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            pass
+        self._pipe.clear()
         return {one for one in sockets if one in readable}
 
     def wake(self) -> None:
         """End the wait; from any thread, and from a signal handler."""
-        with suppress(BlockingIOError):  # full of signals already
-            os.write(self._writer, b"!")
+        self._pipe.interrupt()
 
     def _make(self, handler: Callable[[], None] | None) -> Callable[[int, object], None]:
         def handle(number: int, frame: object) -> None:

@@ -24,11 +24,11 @@ from djqueue.runtime import heartbeat as heart_module
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.heartbeat import Heart
-from djqueue.runtime.lanes import Lane
+from djqueue.runtime.heartbeat import Heartbeats
 from djqueue.runtime.producer import Producer
 from djqueue.service import Service
 from tests.processes import eventually
+from tests.runtime.held_lane import HeldLane
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -60,7 +60,7 @@ class Led:
 
 
 def _producer(store: PostgresEngine, engine: PostgresWorkerEngine, claims: ClaimBlock) -> Service:
-    lane = Lane(["default"], 1, start_thread=lambda *_: None, start_async=lambda *_: None)
+    lane = HeldLane(["default"], 1)
     acker = Acker(store.open_worker(), claims)
     return Producer(
         _register(engine),
@@ -82,7 +82,7 @@ def _prune(engine: PostgresWorkerEngine) -> Service:
 LOOPS: dict[str, Callable[[PostgresEngine, PostgresWorkerEngine, ClaimBlock], Service]] = {
     "fetch": _producer,
     "ack": lambda store, engine, claims: Acker(engine, claims),
-    "beat": lambda store, engine, claims: Heart(engine, on_dead=lambda worker: None),
+    "beat": lambda store, engine, claims: Heartbeats(engine, on_dead=lambda worker: None),
     "lead": lambda store, engine, claims: Leader(engine, uuid4()),
     "stage": lambda store, engine, claims: Stager(engine, store.open_listener(), is_leader=lambda: True),
     "prune": lambda store, engine, claims: _prune(engine),
@@ -138,9 +138,9 @@ def test_b36_a_job_that_runs_ten_times_longer_than_the_silence_is_started_once(
     monkeypatch.setattr(heart_module, "time", clock)
     with store.open_worker() as mine, store.open_worker() as theirs:
         worker = _register(mine)
-        beating = Heart(mine, on_dead=lambda worker: None)
+        beating = Heartbeats(mine, on_dead=lambda worker: None)
         beating.add(worker, claims)
-        watching = Heart(theirs, on_dead=lambda worker: None)
+        watching = Heartbeats(theirs, on_dead=lambda worker: None)
         lifeline = Lifeline(theirs, Led(), silent=watching.silent, dead=watching.dead)  # type: ignore[arg-type]
         store.insert([NewJob("tests.long")])
         [job] = mine.fetch("default", 1, worker)

@@ -18,8 +18,8 @@ from djqueue.management.notices import notice
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
-from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
-from djqueue.runtime.worker import LaneSpec
+from djqueue.runtime.specs import LaneSpec, SupervisorSpec
+from djqueue.runtime.supervisor import Supervisor
 
 MAX_WORKER_NAME = 200
 
