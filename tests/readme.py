@@ -86,7 +86,7 @@ def documented_fields(module: str, name: str) -> dict[str, str]:
 def _task_options() -> str:
     from djqueue.tasks.task import _STATIC_OPTIONS, Task
 
-    said = documented_fields("tasks", "Task")
+    said = documented_fields("tasks.task", "Task")
     fields = Task.__dataclass_fields__
     rows = [f"| `{name}` | {_default(fields[name].default)} | {said[name]} |" for name in _STATIC_OPTIONS]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"

@@ -51,7 +51,7 @@ def test_every_option_is_documented() -> None:
             assert name in readme.text()
 
 
-@pytest.mark.parametrize(("module", "name"), [("unique", "Unique"), ("cron.entry", "Cron")])
+@pytest.mark.parametrize(("module", "name"), [("tasks.unique", "Unique"), ("cron.entry", "Cron")])
 def test_every_field_of_a_rule_is_named(module: str, name: str) -> None:
     for field in readme.documented_fields(module, name):
         # The expression of a Cron comes first and is never named.

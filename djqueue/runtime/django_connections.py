@@ -8,7 +8,7 @@ A job gets its connections as a request does: in the state in which Django opens
 - ``CONN_MAX_AGE = 0`` means a new connection for each job. A busy thread resets its session instead
   (``kept_sessions.py``); an idle thread closes it.
 - After a failed job, or one whose statements were cancelled (``statements.py``), the connection is closed: its state is
-  unknown.
+  unknown. Receivers of ``task_finished`` get another one.
 - What a sync job runs in an event loop of its own (``asyncio.run``) calls Django in a helper thread (``helper_threads.py``),
   whose connections end with the job.
 

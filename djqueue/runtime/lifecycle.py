@@ -19,7 +19,7 @@ from djqueue.jobs.records import Ack, ClaimedJob
 from djqueue.jobs.states import JobState
 from djqueue.jobs.tracebacks import format_error
 from djqueue.maintenance.silence import DOUBTFUL_SECONDS
-from djqueue.runtime import process
+from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution, Failure
@@ -141,7 +141,8 @@ class Lifecycle:
             self._acker.put(ack, claim_slot)
             return None
         # The outcome is decided. An observer may fail, but changes nothing.
-        announce = partial(self._observers.finished, execution, ack, failure)
+        report = self._observers.finished if error is None else self._report_failure
+        announce = partial(report, execution, ack, failure)
         if self._claims.seconds_since_beat() < DOUBTFUL_SECONDS:
             self._acker.put(ack, claim_slot)
             return announce
@@ -153,6 +154,12 @@ class Lifecycle:
         """Send the outcome to the store and report it to observers in this thread."""
         if (announce := self.end(execution, result, error)) is not None:
             announce()
+
+    def _report_failure(self, execution: Execution, ack: Ack, failure: Failure | None) -> None:
+        """Report a task that raised. What receivers write must not land in a transaction that the task left open."""
+        give_back = partial(django_connections.give_back, is_clean=False)
+        hooks.call(give_back, None, "Unexpected error while giving back the connections of failed job %d.", ack.id)
+        self._observers.finished(execution, ack, failure)
 
     def end_transactional(self, execution: Execution, ack: Ack, *, is_accepted: bool) -> None:
         """Record an outcome that the task's own transaction has stored, or the store has refused there."""

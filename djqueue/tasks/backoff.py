@@ -127,7 +127,7 @@ def problem_of(backoff: object) -> str:
         seconds = _seconds(wait, 1) if not isinstance(wait, list | tuple) else None
         if seconds is None:
             return (
-                "backoff takes seconds, a timedelta, a list of these, djqueue.backoff.Linear or Exponential, "
+                "backoff takes seconds, a timedelta, a list of these, djqueue.Linear or djqueue.Exponential, "
                 f"or a function of attempt and exception, not {backoff!r}."
             )
         if not 0 <= seconds <= LIMIT:

@@ -64,7 +64,7 @@ class Task(_Task):
     max_attempts: int | None = field(default=None, metadata=rules.option(rules.max_attempts_problem, per_job=True))
     """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
     backoff: Backoff = field(default=None, metadata=rules.option(backoffs.problem_of))
-    """How long to wait before the next attempt; see ``djqueue.backoff``. None: 15 + 2 ** attempt seconds."""
+    """How long to wait before the next attempt; see ``djqueue.Exponential``. None: 15 + 2 ** attempt seconds."""
     retry_on: tuple[type[BaseException], ...] = field(
         default=(Exception,), metadata=rules.option(rules.exceptions_problem("retry_on"), convert=rules.as_tuple)
     )

@@ -56,14 +56,14 @@ class Bench:
         self.executor = Executor(None, self.lifecycle, observers, max_result_bytes=1000)  # type: ignore[arg-type]
         self.lane = Lane(["default"], slots, self.executor)
 
-    def run(self, *calls: tuple[Task, list[Any]]) -> None:
+    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
         """Execute jobs, numbered from 0, to the end of all."""
         now = datetime.now(UTC)
         self.lane.add(
             [
                 Execution(
                     ClaimedJob(
-                        *(number, 1, "default", "x", json.dumps(args), "{}", 1, 3, 0),
+                        *(number, 1, "default", "x", json.dumps(args), "{}", 1, max_attempts, 0),
                         *(now, None, None, None, now, "[]", "{}", now),
                     ),
                     task,
@@ -132,7 +132,7 @@ def test_the_connections_of_a_thread_are_given_back_when_the_end_of_its_job_cann
         bench.run((tasks.noop, []), (tasks.fail, []))
 
     assert [state for _, state, _ in bench.acks.put_back] == [JobState.COMPLETED, JobState.AVAILABLE]
-    assert settled == [False, False]
+    assert settled == [False, False, False]  # after the failed task before receivers are called, too
 
 
 def test_the_connections_of_a_thread_are_given_back_after_a_job_that_has_expired(

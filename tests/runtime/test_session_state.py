@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from djqueue.jobs.states import FINAL_STATES
+from djqueue import compat
+from djqueue.jobs.states import FINAL_STATES, JobState
 from tests.ledger import sessions, tasks
 from tests.ledger.models import Entry
 from tests.processes import eventually, worker
+from tests.runtime.test_executor import Bench
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,6 +88,34 @@ class TestOpenTransactions:
         assert outcome(result) == ("discarded", "TransactionManagementError")
         assert outcome(after) == ("completed", "")
         assert labels() == ["committed"]
+
+
+class TestReceivers:
+    @pytest.mark.parametrize(
+        ("task", "args"),
+        [
+            (sessions.run_and_write, ["BEGIN", "lost"]),
+            (sessions.run_and_write, ["BEGIN; SELECT 1/0", "lost"]),
+            (sessions.arun_and_write, ["BEGIN", "lost"]),
+            (sessions.leave_atomic_open, ["lost", False]),
+            (sessions.leave_atomic_open, ["lost", True]),
+            (tasks.leave_a_transaction_open, []),
+        ],
+        ids=["raw", "raw, failed", "raw, async", "atomic", "atomic, closed", "autocommit off"],
+    )
+    def test_what_they_write_after_a_failed_job_is_stored(self, task: Any, args: list[Any]) -> None:
+        def write(task_result: Any, **kwargs: Any) -> None:
+            sessions.write(f"receiver of {task_result.status}")
+
+        bench = Bench(1)
+        compat.task_finished.connect(write)
+        try:
+            bench.run((task, args), max_attempts=1)
+        finally:
+            compat.task_finished.disconnect(write)
+
+        assert bench.acks.put_back == [(0, JobState.DISCARDED, True)]
+        assert labels() == ["receiver of FAILED"]
 
 
 class TestTransactional:
