@@ -51,7 +51,9 @@ class Declarations:
         self._declared = float("-inf")
         self._is_settled = False
         self._disputes: dict[tuple[str, str], float] = {}
-        """Entry and other scheduler → since when, by the monotonic clock; infinity: it was told."""
+        """Entry and other scheduler → start of the dispute, by the monotonic clock; infinity once it was reported."""
+        self._taken_names: set[str] = set()
+        """Entries whose name was reported as taken."""
 
     @property
     def is_read(self) -> bool:
@@ -126,7 +128,7 @@ class Declarations:
             if entry is None:
                 return self._engine.add(name, definition, code=definition, by="code", now=now)
             if entry.code is None:
-                self._tell_once("djqueue.cron.name_taken", name, task=definition.task)
+                self._report_name_taken(name, definition.task)
             elif not self._is_overruled(name, definition) and (
                 entry.disabled_at is not None or entry.code.differences(definition)
             ):
@@ -164,10 +166,10 @@ class Declarations:
         assert self._started_at is not None
         return (other.started_at, other.id) > (self._started_at, self._id)
 
-    def _tell_once(self, event: str, name: str, **fields: Any) -> None:
-        if self._disputes.setdefault((name, event), 0.0) == 0.0:
-            self._disputes[name, event] = float("inf")
-            telemetry.emit(event, logging.WARNING, entry=name, **fields)
+    def _report_name_taken(self, name: str, task: str) -> None:
+        if name not in self._taken_names:
+            self._taken_names.add(name)
+            telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=task)
 
     def _read(self) -> dict[str, CronDefinition]:
         declared: dict[str, CronDefinition] = {}

@@ -50,10 +50,18 @@ class Supervisor:
     its ``tasks`` modules (why: see ``maintenance/scheduler.py``)."""
 
     def __init__(
-        self, spec: SupervisorSpec, engine: Engine, options: Options, *, outboxes: Sequence[Outbox] = ()
+        self,
+        spec: SupervisorSpec,
+        engine: Engine,
+        options: Options,
+        *,
+        outboxes: Sequence[Outbox] = (),
+        ends_process: bool = False,
     ) -> None:
-        """``outboxes``: the tables in which jobs wait until they are sent to this store."""
+        """``outboxes``: the tables in which jobs wait until they are sent to this store. ``ends_process``: the process ends
+        after ``run``, so that stop signals are ignored from then on."""
         self._spec = spec
+        self._ends_process = ends_process
         self._engine = engine
         self._options = options
         self._hostname = socket.gethostname()
@@ -86,7 +94,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until a signal or the end of the work; return the exit code."""
-        with SignalPipe(dict.fromkeys(STOP_SIGNALS, self._on_stop) | {signal.SIGCHLD: None}) as self._signals:
+        handlers = dict.fromkeys(STOP_SIGNALS, self._on_stop) | {signal.SIGCHLD: None}
+        with SignalPipe(handlers, ends_process=self._ends_process) as self._signals:
             services: list[Service] = [self._registrar, self._heartbeats, *self._leader_services.services]
             for service in services:
                 service.start()

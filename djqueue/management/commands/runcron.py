@@ -44,7 +44,7 @@ class Command(BaseCommand):
         scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
-        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop)) as signals:
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._called_from_command_line) as signals:
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)

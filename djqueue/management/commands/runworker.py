@@ -113,7 +113,11 @@ class Command(BaseCommand):
             notice(self, _banner(spec, backend))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
-        supervisor = Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend))
+        supervisor = Supervisor(
+            *(spec, backend.engine, settings),
+            outboxes=outboxes_of(backend),
+            ends_process=self._called_from_command_line,
+        )
         code = supervisor.run()
         if supervisor.refusal:
             raise CommandError(supervisor.refusal, returncode=code)
