@@ -1,16 +1,16 @@
 """Write outcomes in batches.
 
-One thread takes whatever has piled up and writes it in one statement. That is all the batching there is: when idle, a
+One thread takes all outcomes that are waiting and writes them in one statement. There is no other batching: when idle, a
 single outcome is written at once; under load the interpreter hands this thread the GIL every few milliseconds, and
-while a batch is on its way the next one piles up. What cannot be written is kept and tried again, for as long as the
-worker lives: an outcome is never dropped because the store was away.
+while a batch is being written the next one collects. What cannot be written is kept and retried for as long as the
+worker lives: an outcome is never dropped because the store did not answer.
 
-A batch is bounded in number and in size. Whatever goes wrong with one, the next has half as many, down to one: a server that
-hangs up at a message, or runs out of memory or time with it, looks like one that is away. An outcome that fails alone goes
-behind the others.
+A batch is bounded in number and in size. After any failure the next batch has half as many outcomes, down to one: a server
+that disconnects because of a message, or runs out of memory or time with it, looks like one that is not reachable. An
+outcome that fails alone goes behind the others.
 
-One thing is not tried twice: to put a job back that was taken out of the store to run at most once. When the answer is lost,
-it may be there, or with another worker already, and would run twice.
+One thing is not retried: to put back a job of an at-most-once queue. If the answer is lost, the job may be in the store or
+with another worker already, and would run twice.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from djqueue.service import Service
 
 BATCH_LIMIT = 1000
 BATCH_CHARACTERS = 16_000_000
-"""Of a batch of more than one outcome. PostgreSQL hangs up at a message of a gigabyte."""
+"""Maximum size of a batch of more than one outcome. PostgreSQL disconnects after a message of one gigabyte."""
 LARGE_CHARACTERS = 1_000_000
 LONELY_FAILURES = 5
-"""So often a large outcome is tried alone, while the store takes others. Then the job fails with a small one."""
+"""Number of times a large outcome is tried alone while the store takes others. Then the job fails with a small one."""
 _UNSTORABLE = (
-    '{"exception": "djqueue.exceptions.EngineRefused", "message": "The outcome could not be stored; the log of the'
-    ' worker says why.", "traceback": ""}'
+    '{"exception": "djqueue.exceptions.EngineRefused", "message": "The outcome could not be stored. The log of the'
+    ' worker has the reason.", "traceback": ""}'
 )
 
 _NO_JOB = Ack(0, 0, JobState.COMPLETED)
-"""No job has this id: it is stale everywhere, and changes nothing."""
+"""No job has this id: the ack is always stale and changes nothing."""
 
 
 class Acker(Service):
     name = "acker"
-    # An outcome that waits for the store holds a slot of the claim block, and keeps a worker that leaves from leaving.
+    # An outcome that waits for the store holds a claim slot, and delays the end of a stopping worker.
     longest_pause_seconds = 3.0
 
     def __init__(
@@ -65,7 +65,7 @@ class Acker(Service):
         self._when_accepted: dict[int, Callable[[], None]] = {}
         """By claim_slot: who wants to know that an outcome is stored."""
         self.stale = 0
-        """Outcomes that came too late: the job was rescued or handed back meanwhile."""
+        """Number of outcomes that came too late: the job was rescued or handed back meanwhile."""
         self.accepted = 0
 
     def put(self, ack: Ack, claim_slot: int, *, when_accepted: Callable[[], None] | None = None) -> None:
@@ -87,9 +87,9 @@ class Acker(Service):
         self._queue.put(None)
 
     def run(self) -> None:
-        # Connect while the producer does, and let the session read what it needs to store an outcome, before there is one: the first
-        # takes many times as long as those that follow, and a thousand jobs may have ended by then.
-        with suppress(Exception):  # the first outcome meets the same error, and says so
+        # Connect now, and let the session load what it needs to store an outcome: the first ack takes many times as long as
+        # those that follow, and a thousand jobs may have ended by then.
+        with suppress(Exception):  # the first outcome will meet the same error, which is logged then
             self._engine.ack([_NO_JOB])
         super().run()
 
@@ -118,13 +118,13 @@ class Acker(Service):
                 accepted = self._engine.ack([ack for ack, _ in chunk])
             except EngineRefused as error:
                 if len(chunk) > 1:
-                    # One of them is bad. Among fewer, each of the others is stored.
+                    # One of them is refused. Smaller batches let the others be stored.
                     self._limit = len(chunk) // 2
                     continue
                 accepted = self._degrade(chunk[0], error)
             except Exception as error:
                 if isinstance(error, EngineUnavailable) and error.accepted:
-                    # They are stored. Written again, they would look as if they had come too late.
+                    # They are stored. If written again, they would be counted as stale.
                     chunk = self._finalize_stored(chunk, error.accepted)
                 if not (isinstance(error, EngineUnavailable) and error.is_undone):
                     self._drop_put_back(chunk, error)
@@ -134,16 +134,16 @@ class Acker(Service):
                 accepted = self._discard(chunk[0], error)
             else:
                 self._limit = min(BATCH_LIMIT, 2 * self._limit)
-            # Only now: what is not known to be stored is written again after a failure.
+            # Only now: after a failure, everything that may not be stored is written again.
             self._remove(chunk)
             self._finalize(chunk, accepted)
 
     def _next_chunk(self) -> list[tuple[Ack, int]]:
         chunk = self._batch[: self._limit]
         if any(ack.taken is not None for ack, _ in chunk):
-            # Apart from the others: what is known of their failure is known of all of them.
+            # Separate from the others: all of them share the rules for what may be retried.
             chunk = [item for item in chunk if item[0].taken is not None]
-        # Results alone make almost all of it; the exact sum would cost each job a tenth of a microsecond.
+        # Results are almost all of the size; the exact sum would cost each job a tenth of a microsecond.
         results = sum(map(len, filter(None, [ack.result for ack, _ in chunk])))
         if len(chunk) > 1 and (chunk[0][0].taken is not None or results > BATCH_CHARACTERS / 2):
             sizes = accumulate(_characters(ack) for ack, _ in chunk)
@@ -167,7 +167,7 @@ class Acker(Service):
                 self._claims.release(claim_slot)
 
     def _is_hopeless(self, item: tuple[Ack, int]) -> bool:
-        """Let an outcome that failed alone wait behind the others; return whether it is at fault, and not the store."""
+        """Move an outcome that failed alone behind the others; return whether the outcome, not the store, is the cause."""
         if item not in self._batch:
             return False
         self._remove([item])
@@ -187,7 +187,7 @@ class Acker(Service):
         return [item for item in chunk if item[0].id not in accepted]
 
     def _degrade(self, item: tuple[Ack, int], error: EngineRefused) -> set[int]:
-        """Store a refused outcome with the texts of its failure in ASCII: a database need not be in UTF-8."""
+        """Store a refused outcome with the texts of its failure in ASCII, because a database may not use UTF-8."""
         ack, _ = item
         plain = ack._replace(error=in_ascii(ack.error), note=in_ascii(ack.note))
         if plain != ack:
@@ -206,7 +206,7 @@ class Acker(Service):
                 [Ack(ack.id, ack.claim, state, started, finished, None, _UNSTORABLE, taken=ack.taken)]
             )
         except EngineRefused:
-            # Not the outcome is bad, but what the store has of the job. It must not keep the others.
+            # The cause is the stored job, not the outcome. It must not delay the others.
             self._remove([item])
             if ack.taken is None:
                 self._batch.append(item)
@@ -229,7 +229,7 @@ class Acker(Service):
 
 
 def _characters(ack: Ack) -> int:
-    """Return about how much an outcome makes of a message."""
+    """Return the approximate size of an outcome in a message."""
     count = len(ack.result or "") + len(ack.error or "")
     if (job := ack.taken) is not None:
         count += len(job.args) + len(job.kwargs) + len(job.errors) + len(job.meta)

@@ -16,7 +16,8 @@ from djqueue.tasks.backoff import delay_seconds
 from djqueue.tasks.task import Task
 
 _INTERRUPTED = (
-    '{"exception": "djqueue.exceptions.WorkerLost", "message": "Interrupted; it runs at most once.", "traceback": ""}'
+    '{"exception": "djqueue.exceptions.WorkerLost", "message": "The job was interrupted, and its queue delivers at most once.",'
+    ' "traceback": ""}'
 )
 
 FREE_INTERRUPTIONS = 3
@@ -67,7 +68,9 @@ def outcome_of(error: BaseException, job: ClaimedJob, task: Task) -> Outcome:
     try:
         outcome = _outcome_of(error, job, task)
     except BaseException as problem:  # an exception without its delay, a class in retry_on that cannot be asked
-        hooks.report(problem, "The retry rules of %s failed for an exception of job %s.", job.task, job.id)
+        hooks.report(
+            problem, "Unexpected error in the retry rules of task %s, for an exception of job %s.", job.task, job.id
+        )
         outcome = _by_default(job, problem)
     if job.is_taken and not outcome.state.is_final:
         return Outcome(JobState.DISCARDED, problem=outcome.problem)  # at most once, and this was the once

@@ -2,7 +2,7 @@
 
 One thread owns the fetching connection and the listener. A round: fetch for every lane with room from the queues that
 may have something; where they gave less than was asked for, have them marked, look once more if the mark is a new one,
-and only then sleep until somebody makes a job available, a slot is free, or the poll interval has passed. See
+and only then sleep until a job becomes available, a slot is free, or the poll interval has passed. See
 ``watch.py`` for when a queue is looked at, and when a mark goes.
 """
 
@@ -32,12 +32,12 @@ from djqueue.tasks import registry
 
 FETCH_LIMIT = 500
 MISSES = 3
-"""After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
+"""After this many queues without a job in one round, one statement checks all others: a worker may serve hundreds of idle queues."""
 SILENCE_LOOK_SECONDS = 1.0
 """Between two looks whether the heartbeat works again."""
 DOUBT_SECONDS = (10.0, 50.0)
-"""After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
-long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
+"""After a fetch without an answer the worker looks for claims that it does not know: as soon as the store answers, and again
+after these times. The server may finish a statement after the connection is lost, and the network may deliver one late."""
 WATCH_SECONDS = 1.0
 DRAIN_LOOK_SECONDS = 0.1
 """Between two looks of a draining worker that holds nothing, while the store still has something to fetch."""
@@ -81,15 +81,15 @@ class Producer(Service):
         """Whether jobs went back to the store when the producer stopped: a drain is not over."""
         self._rotation = 0
         self._doubts: list[float] = []
-        """The pauses before each further look for claims of ours that we do not know of."""
+        """The pauses before each further look for unknown claims of this worker."""
         self._doubt_after = 0.0
         self._watches = {queue: Watch() for lane in lanes for queue in lane.queues}
         self._poll_at = 0.0
-        """When every queue is looked at, whatever we believe of it, by the monotonic clock."""
+        """When every queue is fetched from, whatever its watch says, by the monotonic clock."""
         self._from_start: set[str] = set()
         """Queues into which a job was put back."""
         self._watched: float | None = None
-        """When we last marked the names by which we are told of that; None: no need to."""
+        """When the names of these wake-ups were last marked, or None if there is no need for them."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -97,7 +97,7 @@ class Producer(Service):
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
         if self._has_finished:
-            # What was fetched from now on would go back to the store when the worker has already reported the end.
+            # The worker has reported its end already, so anything fetched now would have to be handed back.
             self._listener.wait(self._poll_interval)
             return 0
         self._hand_back_stranded()
@@ -116,7 +116,7 @@ class Producer(Service):
         return 0
 
     def on_stop(self) -> None:
-        """Give back what was claimed and has not begun."""
+        """Hand back the jobs that were claimed and have not started."""
         for lane in self._lanes:
             waiting = lane.take_back()
             self.has_given_back |= bool(waiting)
@@ -128,7 +128,7 @@ class Producer(Service):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the store may hold a claim of ours that nobody knows of."""
+        """Whether the store may hold a claim that this worker does not know of."""
         return bool(self._doubts)
 
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
@@ -137,7 +137,7 @@ class Producer(Service):
                 return self._engine.take(queue, limit, self._worker)
             jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
         except Exception:
-            # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
+            # Perhaps only the answer was lost, and this worker has claimed the jobs. No rescue takes them from a living worker.
             self._doubts = [*DOUBT_SECONDS, 0.0]
             self._doubt_after = 0.0
             raise
@@ -145,7 +145,7 @@ class Producer(Service):
         return jobs
 
     def _resolve_doubts(self, *, at_once: bool = False) -> None:
-        """Put back what the store thinks we have, and we have not."""
+        """Hand back the jobs that this worker has claimed in the store and does not know of."""
         while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
             rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
             if rescued.count:
@@ -180,8 +180,8 @@ class Producer(Service):
                 if jobs:
                     self._watches[queue].note_found(len(jobs))
                     self._accept(lane, jobs)
-                # Fewer than asked for: this queue is empty for now, unless it was locked rows we passed over, or a shortcut
-                # of the store's, after which the next fetch searches everywhere.
+                # Fewer than asked for: this queue is empty for now, unless locked rows were skipped, or the store used a shortcut,
+                # after which the next fetch searches everywhere.
                 if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
                     hungry.append(queues.pop(0))
                     misses += not jobs
@@ -190,7 +190,7 @@ class Producer(Service):
         return hungry
 
     def _empty_among(self, known: Sequence[str]) -> Collection[str]:
-        """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
+        """Check all remaining queues in one statement instead of one after the other; return those without jobs."""
         others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
         others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(
             known, self._engine.skipping
@@ -223,21 +223,21 @@ class Producer(Service):
         stood = self._listener.mark(calm)
         for queue in calm:
             self._watches[queue].is_marked = True
-            # Mark first, then look: a mark that is a new one has not been looked past yet.
+            # Mark first, then fetch: jobs that came before a new mark have not been looked for yet.
             self._watches[queue].is_quiet = stood
         return stood
 
     def _watch_skipped(self) -> None:
-        """Where fetches pass over jobs that were put back, ask to be told of them."""
+        """Ask for wake-ups about jobs that were put back, where fetches skip them."""
         if not (skipping := self._engine.skipping):
             self._watched = None
         elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
-            # Again and again, for marks that another worker had.
+            # Repeatedly, because another worker may have had the marks.
             self._watched = time.monotonic()
             self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
-        """Begin with another queue each time, so that a full one does not starve the others of its lane."""
+        """Start with another queue each time, so that a full one does not starve the others of its lane."""
         self._rotation += 1
         start = self._rotation % len(queues)
         return queues[start:] + queues[:start]
@@ -264,7 +264,7 @@ class Producer(Service):
         for lane in full:
             lane.on_room = self._listener.interrupt
         if any(lane.room() > 0 for lane in full):
-            timeout = 0  # room came between the question and the answer
+            timeout = 0  # room came between the check and the assignment
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
@@ -277,9 +277,9 @@ class Producer(Service):
                 watch.is_quiet = False
 
     def _pause(self) -> float:
-        """Return the seconds until it is time for a look, whatever happens."""
+        """Return the seconds until the next look, if nothing wakes the producer before."""
         now = time.monotonic()
-        # Neither what runs here nor a fetch without an answer waits for the poll of the queues, which may be a minute.
+        # Cancel requests and a fetch without an answer must not wait for the poll interval, which may be a minute.
         pause = min(self._poll_at - now, self._canceller.seconds_until_check())
         if self._doubts:
             pause = min(pause, self._doubt_after - now)
@@ -305,7 +305,7 @@ class Producer(Service):
         return self._drain and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Say, while nothing is held, whether the store has nothing more to fetch."""
+        """Return, while nothing is held, whether the store has nothing more to fetch."""
         if self._engine.stage().count:
             return False
         self._fetch_round()

@@ -40,13 +40,13 @@ from djqueue.service import Service
 GO, STOP, ABORT = b"g", b"s", b"a"
 """What a supervisor sends: begin; finish what runs; give back what runs and leave."""
 RETIRE = b"x"
-"""What a worker sends: it runs on, but takes no more jobs; start another worker in its place."""
+"""What a worker sends: it continues, but takes no more jobs; start its successor."""
 _RECYCLE = b"r"
-"""What a worker tells itself: leave when what runs has ended, however long that takes."""
+"""What a worker decides itself: leave when what runs has ended, however long that takes."""
 EXIT_DONE, EXIT_LOST, EXIT_BROKEN = 0, 75, 70
 """Left in order; declared dead or aborted (leaves claims to rescue); a part died."""
 END_DONE, END_REPLACE = 1, 2
-"""What a worker that leaves nothing behind notes in its claim block: it has ended; the same, but a drain is not over."""
+"""What a worker that has left in order writes into its claim block: it has ended; or it has ended but the drain is not over."""
 
 _FLUSH_SECONDS = 5.0
 _ABORT_FLUSH_SECONDS = 2.0
@@ -113,7 +113,7 @@ class Worker:
         )
 
     def run(self) -> int:
-        """Wait to be announced, then work until told otherwise; return the exit code."""
+        """Wait for the command to begin, then work until told to stop; return the exit code."""
         if self._wait_for_command(None) != GO:
             self._claims.leave(END_REPLACE if self._spec.drain else END_DONE)
             return EXIT_DONE
@@ -128,17 +128,17 @@ class Worker:
             self._ask_for_successor()
         elif command == _RECYCLE:
             command = self._wait_for_jobs()
-        # Fetching has ended when the producer's thread has: nothing is claimed after this line.
+        # Fetching ends with the producer's thread.
         deadline = time.monotonic() + (_RETIRE_SECONDS if command == RETIRE else self._shutdown_timeout)
         while command != ABORT and not self._is_quiet() and (rest := deadline - time.monotonic()) > 0:
-            # Nothing interrupts when a slot becomes free, most often an instant after its outcome was stored.
+            # No interrupt tells that a slot is free, which is most often an instant after its outcome was stored.
             pause = 0.2 if self._claims.held else 0.01
             command = self._wait_for_command(min(rest, pause)) or command
         self.is_aborted = command == ABORT
         return self._leave()
 
     def _wait_for_jobs(self) -> bytes:
-        """Wait for what runs until there is nothing left or an operator wants an end; return the command that follows.
+        """Wait for what runs until nothing is left or a command arrives; return the command to follow.
 
         A job must not start over and over because it takes longer than a process may live. After the time that a stop
         would give it, another process takes over the queues.
@@ -153,7 +153,7 @@ class Worker:
         return STOP
 
     def _ask_for_successor(self) -> None:
-        with suppress(OSError):  # without a supervisor there is nobody to start another
+        with suppress(OSError):  # without a supervisor there is no successor
             self._control.send(RETIRE)
 
     def stop(self) -> None:
@@ -206,7 +206,7 @@ class Worker:
         return STOP
 
     def _check_limits(self) -> None:
-        """Leave in good order when the process has become too large or too old; the supervisor starts another."""
+        """Recycle the process if it is too large or too old; the supervisor starts another one."""
         limit, age = self._spec.max_rss_mebibytes, self._spec.max_age_seconds
         if limit is not None and (rss := _rss_mebibytes()) > limit:
             self._recycle(f"it uses {rss:.0f} MiB of memory")
@@ -226,7 +226,7 @@ class Worker:
                 process.end(EXIT_BROKEN, is_aborted=True)
 
     def _is_quiet(self) -> bool:
-        """Whether all is done that can be: what is stuck will not end."""
+        """Return whether everything is done except stuck tasks, which will not end."""
         stuck = sum(one.is_stuck for one in list(self._lifecycle.running.values()))
         # An outcome is stored before the receivers of task_finished have returned; the slot is free afterwards.
         busy = sum(lane.running for lane in self._lanes)
@@ -246,7 +246,7 @@ class Worker:
             self._heartbeats.join(2)
             Leftovers().terminate(self._id)
             if not is_lost and time.monotonic() - self._heartbeats.last_success < DOUBTFUL_SECONDS:
-                # Without an answer the row falls silent, and whoever finds it finds nothing to rescue.
+                # Without an answer the row stays and becomes silent, and its rescue will find nothing.
                 with suppress(EngineUnavailable), self._engine.open_worker() as engine:
                     engine.deregister([self._id])
         if is_lost:
@@ -256,9 +256,9 @@ class Worker:
         return EXIT_DONE
 
     def _give_up_running(self) -> None:
-        """Let go of what still runs: what its timeout could not end has failed, the rest is given back.
+        """Give what still runs an outcome: what its timeout could not end has failed, the rest is handed back.
 
-        An operator's stop, or a neighbour's fault, is not the job's: it goes back with its attempt.
+        A stop of the worker, or a stuck task beside it, is not the job's fault, so it keeps its attempt.
         """
         for execution in list(self._lifecycle.running.values()):
             job = execution.job
@@ -294,14 +294,14 @@ class Worker:
             self.stop()
 
     def _on_flushed(self) -> None:
-        # Only who is about to end waits for the last outcome. With few jobs every one is the last for a moment.
+        # Only an ending worker waits for the last outcome. With few jobs, each one is the last for a moment.
         if not self._claims.held and (self._is_leaving or self._ends_by_itself):
             self._pipe.interrupt()
             self._producer.wake()
 
 
 def _rss_mebibytes() -> float:
-    """The memory of this process. Where there is no /proc, the most it ever had."""
+    """Return the memory that this process uses; without /proc, the most that it has ever used."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -56,8 +56,8 @@ class Bench:
         self.executor = Executor(None, self.lifecycle, observers, max_result_bytes=1000)  # type: ignore[arg-type]
         self.lane = Lane(["default"], slots, self.executor)
 
-    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
-        """Execute jobs, numbered from 0, to the end of all."""
+    def add(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
+        """Hand jobs, numbered from 0, to the lane."""
         now = datetime.now(UTC)
         self.lane.add(
             [
@@ -73,6 +73,10 @@ class Bench:
                 for number, (task, args) in enumerate(calls)
             ]
         )
+
+    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
+        """Execute jobs, numbered from 0, to the end of all."""
+        self.add(*calls, max_attempts=max_attempts)
         deadline = time.monotonic() + 20
         while not self.lane.is_idle:
             assert time.monotonic() < deadline
@@ -290,3 +294,20 @@ def _execution(slot: int, timeout: float) -> Execution:
     execution = Execution(job, task, slot, time.monotonic())
     execution.start()
     return execution
+
+
+def test_an_error_in_the_last_steps_of_a_job_thread_is_logged_and_not_printed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise RuntimeError("Event loop is closed")  # the process is ending while its last thread frees a slot
+
+    bench = Bench(1)
+    monkeypatch.setattr(bench.executor.event_loop, "call", refuse)
+
+    # pytest turns an exception that ends a thread into a failure.
+    bench.add((tasks.noop, []), (tasks.find, []))
+
+    eventually(lambda: "Unexpected error in a job thread" in caplog.text)
+    assert bench.acks.put_back == [(0, JobState.COMPLETED, True)]
+    bench.executor.close()

@@ -29,6 +29,8 @@ class Command(BaseCommand):
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
 
+    _ends_process = False
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--queues",
@@ -78,6 +80,10 @@ class Command(BaseCommand):
             help="Name in logs and the admin. Default: host name and process id.",
         )
 
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._ends_process = True
+        super().run_from_argv(argv)
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
         if threading.current_thread() is not threading.main_thread():
@@ -116,7 +122,7 @@ class Command(BaseCommand):
         supervisor = Supervisor(
             *(spec, backend.engine, settings),
             outboxes=outboxes_of(backend),
-            ends_process=self._called_from_command_line,
+            ends_process=self._ends_process,
         )
         code = supervisor.run()
         if supervisor.refusal:
