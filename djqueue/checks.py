@@ -113,8 +113,8 @@ def check_servers(
             backend: Any = compat.task_backends[alias]
             if not hasattr(type(backend), "engine") or any(each.is_serious() for each in backend.check()):
                 continue  # what is wrong with it is told already
-            with backend.engine.open_worker() as worker:
-                concerns = worker.inspect().concerns
+            with backend.engine.open_registrar() as registrar:
+                concerns = registrar.inspect().concerns
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:

@@ -20,8 +20,7 @@ from djqueue import compat
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.cron import CronEngine
-from djqueue.engines.protocol import Engine
+from djqueue.engines.protocol import CronStore, Engine
 from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.records import NewJob, UniqueRule
@@ -206,5 +205,5 @@ def _backend(alias: str) -> CronBackend:
     return cast(CronBackend, backend)
 
 
-def _cron(alias: str) -> CronEngine:
+def _cron(alias: str) -> CronStore:
     return _backend(alias).engine.cron

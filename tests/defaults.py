@@ -19,6 +19,7 @@ from djqueue.jobs.states import LIVE_STATES, JobState
 from djqueue.tasks.task import Task
 from tests import settings as test_settings
 from tests import stores
+from tests.roles import Roles
 
 WORKER = UUID("11111111-1111-1111-1111-111111111111")
 committed = pytest.mark.django_db(transaction=True)
@@ -73,7 +74,7 @@ def insert(task: Task, *args: Any, now: datetime) -> str:
 
 
 def register(id: UUID = WORKER, name: str = "w", **queues: int | None) -> None:
-    with backend().engine.open_worker() as engine:
+    with Roles(backend().engine) as engine:
         engine.register(
             [WorkerInfo(id=id, name=name, hostname="h", pid=1, queues=queues or {"default": None}, concurrency=1)]
         )
@@ -81,11 +82,11 @@ def register(id: UUID = WORKER, name: str = "w", **queues: int | None) -> None:
 
 def fetch(queue: str = "default") -> ClaimedJob:
     register(**{queue: None})
-    with backend().engine.open_worker() as engine:
+    with Roles(backend().engine) as engine:
         [claimed] = engine.fetch(queue, 1, WORKER)
     return claimed
 
 
 def ack(claimed: ClaimedJob, state: JobState, **outcome: Any) -> None:
-    with backend().engine.open_worker() as engine:
+    with Roles(backend().engine) as engine:
         assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)])

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from djqueue import telemetry
 from djqueue.cron.entry import CronDefinition, CronEntry, Declaration, SeenDeclaration
-from djqueue.engines.cron import CronEngine
+from djqueue.engines.protocol import CronStore
 from djqueue.exceptions import EngineBusy
 from djqueue.tasks import registry
 from djqueue.tasks.task import Task
@@ -38,7 +38,7 @@ DISPUTE_SECONDS = 60.0
 
 
 class Declarations:
-    def __init__(self, engine: CronEngine, store: str) -> None:
+    def __init__(self, engine: CronStore, store: str) -> None:
         self._engine = engine
         self._store = store
         self._id = uuid4()

@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from djqueue import telemetry
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Maintainer
 from djqueue.service import Service
 
 LEASE_SECONDS = 5.0
@@ -26,7 +26,7 @@ class HasLastRun(Protocol):
 class Leader(Service):
     name = "leader"
 
-    def __init__(self, engine: WorkerEngine, holder: UUID) -> None:
+    def __init__(self, engine: Maintainer, holder: UUID) -> None:
         super().__init__()
         self._engine = engine
         self._holder = holder

@@ -37,10 +37,11 @@ class LeaderServices:
         outboxes: Sequence[Outbox],
     ) -> None:
         """``silent`` and ``dead`` return what the heartbeats of all workers say; in ``outboxes`` jobs for this store wait."""
-        leader = self._leader = Leader(engine.open_maintenance(), uuid4())
-        self.lifeline = Lifeline(engine.open_maintenance(), leader, silent=silent, dead=dead)
-        stager = Stager(engine.open_maintenance(), engine.open_listener(), is_leader=lambda: leader.is_leader)
-        pruner = Pruner(engine.open_maintenance(), options.prune_rules(), is_leader=lambda: leader.is_leader)
+        leader = self._leader = Leader(engine.open_maintainer(), uuid4())
+        self.lifeline = Lifeline(engine.open_maintainer(), leader, silent=silent, dead=dead)
+        staging = engine.open_maintainer()
+        stager = Stager(staging, staging.open_listener(), is_leader=lambda: leader.is_leader)
+        pruner = Pruner(engine.open_maintainer(), options.prune_rules(), is_leader=lambda: leader.is_leader)
         self._scheduler: Scheduler | None = None
         self._led: list[Service] = [stager, pruner]
         if has_cron:

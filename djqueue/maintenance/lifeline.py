@@ -22,7 +22,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from djqueue import telemetry
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Maintainer
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Rescued
 from djqueue.maintenance.leader import Leader
@@ -50,7 +50,7 @@ class Lifeline(Service):
 
     def __init__(
         self,
-        engine: WorkerEngine,
+        engine: Maintainer,
         leader: Leader,
         *,
         silent: Callable[[], Mapping[UUID, int]],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from djqueue import telemetry
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Maintainer
 from djqueue.jobs.records import PruneRule
 from djqueue.service import Service
 
@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0
 class Pruner(Service):
     name = "pruner"
 
-    def __init__(self, engine: WorkerEngine, rules: Sequence[PruneRule], *, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, engine: Maintainer, rules: Sequence[PruneRule], *, is_leader: Callable[[], bool]) -> None:
         super().__init__()
         self._engine = engine
         self._rules = rules

@@ -30,7 +30,7 @@ from djqueue.cron.entry import CronEntry, NewTick
 from djqueue.cron.planning import Step, first_time, step
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.crontab import new_job, rule_for
-from djqueue.engines.cron import CronEngine
+from djqueue.engines.protocol import CronStore
 from djqueue.exceptions import EngineBusy, EngineUnavailable, InvalidJob, UnknownTask
 from djqueue.jobs.records import LIVE_ONLY, NewJob
 from djqueue.maintenance.declarations import Declarations
@@ -54,7 +54,7 @@ _ASIDE_SECONDS = 30.0
 class Scheduler(Service):
     name = "scheduler"
 
-    def __init__(self, engine: CronEngine, *, store: str, is_leader: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, engine: CronStore, *, store: str, is_leader: Callable[[], bool] = lambda: True) -> None:
         """``store`` is the name of the engine's store: tasks whose jobs are stored elsewhere have no entries here."""
         super().__init__()
         self._engine = engine

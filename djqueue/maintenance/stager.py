@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from djqueue.engines.protocol import STAGE, STAGE_LOOK_SECONDS, Listener, WorkerEngine
+from djqueue.engines.protocol import STAGE, STAGE_LOOK_SECONDS, Listener, Maintainer
 from djqueue.service import Service
 
 LOOK_SECONDS = STAGE_LOOK_SECONDS
@@ -25,13 +25,11 @@ BREATH_SECONDS = 0.002
 class Stager(Service):
     name = "stager"
 
-    def __init__(self, engine: WorkerEngine, listener: Listener, *, is_leader: Callable[[], bool]) -> None:
+    def __init__(self, engine: Maintainer, listener: Listener, *, is_leader: Callable[[], bool]) -> None:
         super().__init__()
         self._engine = engine
         self._listener = listener
         self._is_leader = is_leader
-        self._is_woken = True
-        """Whether a wake-up announced a job that is due soon. Its transaction may have committed late."""
         self.last_run: float | None = None
         """When jobs were last staged, or none were due, by the monotonic clock."""
 
@@ -44,8 +42,7 @@ class Stager(Service):
             self._listener.unmark()
             self._listener.wait(LOOK_SECONDS)
             return 0
-        staged = self._engine.stage(BATCH_LIMIT, from_start=self._is_woken)
-        self._is_woken = False
+        staged = self._engine.stage(BATCH_LIMIT)
         self.last_run = time.monotonic()
         pause = LOOK_SECONDS if staged.next_in is None else min(LOOK_SECONDS, staged.next_in)
         if pause <= 0:
@@ -70,6 +67,5 @@ class Stager(Service):
         until = time.monotonic() + seconds
         while True:
             woken = self._listener.wait(max(0.0, until - time.monotonic()))
-            self._is_woken = STAGE in woken
-            if self._is_woken or not woken:
+            if STAGE in woken or not woken:
                 return

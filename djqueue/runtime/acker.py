@@ -22,7 +22,7 @@ from itertools import accumulate
 from queue import Empty, SimpleQueue
 
 from djqueue import telemetry
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Fetcher
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.encoding import in_ascii
 from djqueue.jobs.records import Ack
@@ -50,9 +50,7 @@ class Acker(Service):
     # An outcome that waits for the store holds a claim slot, and delays the end of a stopping worker.
     longest_pause_seconds = 3.0
 
-    def __init__(
-        self, engine: WorkerEngine, claims: ClaimBlock, *, on_flushed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, engine: Fetcher, claims: ClaimBlock, *, on_flushed: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._engine = engine
         self._claims = claims

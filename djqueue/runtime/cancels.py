@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from djqueue import telemetry
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Fetcher
 from djqueue.runtime.execution import Execution
 
 CHECK_SECONDS = 2.0
@@ -20,7 +20,7 @@ PREFIX = "cancel:"
 
 
 class Canceller:
-    def __init__(self, engine: WorkerEngine, running: Mapping[int, Execution]) -> None:
+    def __init__(self, engine: Fetcher, running: Mapping[int, Execution]) -> None:
         self._engine = engine
         self._running = running
         self._checked_at = time.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from uuid import UUID
 
-from djqueue.engines.protocol import WorkerEngine
+from djqueue.engines.protocol import Registrar
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.maintenance.silence import BEAT_SECONDS, SILENT_SECONDS
 from djqueue.runtime.claims import ClaimBlock
@@ -26,7 +26,7 @@ class Heartbeats(Service):
     # After an outage every process must beat again long before the first of them may report another one as silent.
     longest_pause_seconds = BEAT_SECONDS
 
-    def __init__(self, engine: WorkerEngine, *, on_dead: Callable[[UUID], None]) -> None:
+    def __init__(self, engine: Registrar, *, on_dead: Callable[[UUID], None]) -> None:
         """``on_dead`` is called when the store has marked one of our workers as dead, or has no row for it."""
         super().__init__()
         self._engine = engine

@@ -95,7 +95,7 @@ class Lifecycle:
         if job.is_taken:
             return True
         try:
-            with self._engine.open_worker() as own:
+            with self._engine.open_registrar() as own:
                 return job.id in own.note_begun({job.id: job.claim})
         except EngineUnavailable:
             return False

@@ -15,7 +15,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from djqueue import telemetry
-from djqueue.engines.protocol import Listener, WorkerEngine, put_back
+from djqueue.engines.protocol import Fetcher, Listener, Maintainer
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
 from djqueue.jobs.records import ClaimedJob
@@ -38,7 +38,6 @@ SILENCE_LOOK_SECONDS = 1.0
 DOUBT_SECONDS = (10.0, 50.0)
 """After a fetch without an answer the worker looks for claims that it does not know: as soon as the store answers, and again
 after these times. The server may finish a statement after the connection is lost, and the network may deliver one late."""
-WATCH_SECONDS = 1.0
 DRAIN_LOOK_SECONDS = 0.1
 """Between two looks of a draining worker that holds nothing, while the store still has something to fetch."""
 
@@ -49,7 +48,7 @@ class Producer(Service):
     def __init__(
         self,
         worker: UUID,
-        engine: WorkerEngine,
+        fetcher: Fetcher,
         listener: Listener,
         lanes: Sequence[Lane],
         acker: Acker,
@@ -59,13 +58,16 @@ class Producer(Service):
         poll_interval_seconds: float,
         at_most_once: Collection[str] = (),
         max_jobs: int | None = None,
-        drain: bool = False,
+        drain: Maintainer | None = None,
         on_finished: Callable[..., None] = lambda *, is_drained: None,
     ) -> None:
-        """``on_finished(is_drained=…)`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left to run."""
+        """``drain``: stage what is due with this, and finish when nothing is left to run.
+
+        ``on_finished(is_drained=…)`` is called when ``max_jobs`` have ended or, with ``drain``, nothing is left to run.
+        """
         super().__init__()
         self._worker = worker
-        self._engine = engine
+        self._fetcher = fetcher
         self._listener = listener
         self._lanes = lanes
         self._acker = acker
@@ -86,10 +88,6 @@ class Producer(Service):
         self._watches = {queue: Watch() for lane in lanes for queue in lane.queues}
         self._poll_at = 0.0
         """When every queue is fetched from, whatever its watch says, by the monotonic clock."""
-        self._from_start: set[str] = set()
-        """Queues into which a job was put back."""
-        self._watched: float | None = None
-        """When the names of these wake-ups were last marked, or None if there is no need for them."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -124,7 +122,9 @@ class Producer(Service):
         with suppress(EngineUnavailable):
             self._resolve_doubts(at_once=True)
         self._listener.close()
-        self._engine.close()
+        self._fetcher.close()
+        if self._drain is not None:
+            self._drain.close()
 
     @property
     def is_in_doubt(self) -> bool:
@@ -134,23 +134,20 @@ class Producer(Service):
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
         try:
             if queue in self._at_most_once:
-                return self._engine.take(queue, limit, self._worker)
-            jobs = self._engine.fetch(queue, limit, self._worker, from_start=queue in self._from_start)
+                return self._fetcher.take(queue, limit, self._worker)
+            return self._fetcher.fetch(queue, limit, self._worker)
         except Exception:
             # Perhaps only the answer was lost, and this worker has claimed the jobs. No rescue takes them from a living worker.
             self._doubts = [*DOUBT_SECONDS, 0.0]
             self._doubt_after = 0.0
             raise
-        self._from_start.discard(queue)
-        return jobs
 
     def _resolve_doubts(self, *, at_once: bool = False) -> None:
         """Hand back the jobs that this worker has claimed in the store and does not know of."""
         while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
-            rescued = self._engine.rescue([self._worker], ran={}, kept=self._claims.claims())
+            rescued = self._fetcher.reclaim(self._worker, self._claims.claims())
             if rescued.count:
                 telemetry.emit("djqueue.job.unclaimed", logging.WARNING, count=rescued.count)
-                self._from_start.update(rescued.queues)
                 self.has_given_back |= at_once
             self._doubt_after = time.monotonic() + self._doubts.pop(0)
             if at_once:
@@ -163,7 +160,6 @@ class Producer(Service):
         misses = 0
         if time.monotonic() >= self._poll_at:
             self._look_everywhere()
-        self._watch_skipped()
         for lane in self._lanes:
             queues = [queue for queue in self._rotated(lane.queues) if not self._watches[queue].is_quiet]
             while queues and not self.is_stopping:
@@ -180,9 +176,9 @@ class Producer(Service):
                 if jobs:
                     self._watches[queue].note_found(len(jobs))
                     self._accept(lane, jobs)
-                # Fewer than asked for: this queue is empty for now, unless locked rows were skipped, or the store used a shortcut,
-                # after which the next fetch searches everywhere.
-                if len(jobs) < limit and not (jobs and queue in self._engine.skipping):
+                # Fewer than asked for: this queue is empty for now, unless locked rows were skipped, or others, which the next
+                # fetch finds.
+                if len(jobs) < limit and not (jobs and self._fetcher.is_partial):
                     hungry.append(queues.pop(0))
                     misses += not jobs
                     if misses == MISSES and not empty:
@@ -192,10 +188,8 @@ class Producer(Service):
     def _empty_among(self, known: Sequence[str]) -> Collection[str]:
         """Check all remaining queues in one statement instead of one after the other; return those without jobs."""
         others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
-        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(
-            known, self._engine.skipping
-        )
-        return others - self._engine.ready(others) if len(others) > 1 else ()
+        others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(known)
+        return others - self._fetcher.ready(others, is_hint=True) if len(others) > 1 else ()
 
     def _look_everywhere(self) -> None:
         self._poll_at = time.monotonic() + self._poll_interval
@@ -226,15 +220,6 @@ class Producer(Service):
             # Mark first, then fetch: jobs that came before a new mark have not been looked for yet.
             self._watches[queue].is_quiet = stood
         return stood
-
-    def _watch_skipped(self) -> None:
-        """Ask for wake-ups about jobs that were put back, where fetches skip them."""
-        if not (skipping := self._engine.skipping):
-            self._watched = None
-        elif self._watched is None or time.monotonic() - self._watched > WATCH_SECONDS:
-            # Repeatedly, because another worker may have had the marks.
-            self._watched = time.monotonic()
-            self._listener.mark([put_back(queue) for queue in skipping])
 
     def _rotated(self, queues: list[str]) -> list[str]:
         """Start with another queue each time, so that a full one does not starve the others of its lane."""
@@ -270,10 +255,7 @@ class Producer(Service):
             lane.on_room = None
         self._canceller.check(woken)
         for queue, watch in self._watches.items() if woken else ():
-            if put_back(queue) in woken:
-                self._from_start.add(queue)
-                watch.is_quiet = False
-            elif queue in woken:
+            if queue in woken:
                 watch.is_quiet = False
 
     def _pause(self) -> float:
@@ -302,17 +284,17 @@ class Producer(Service):
             return False
         if self._remaining == 0:
             return True
-        return self._drain and self._is_drained()
+        return self._drain is not None and self._is_drained(self._drain)
 
-    def _is_drained(self) -> bool:
+    def _is_drained(self, maintainer: Maintainer) -> bool:
         """Return, while nothing is held, whether the store has nothing more to fetch."""
-        if self._engine.stage().count:
+        if maintainer.stage().count:
             return False
         self._fetch_round()
         # Fetching nothing does not prove that nothing is left: an outcome is stored before its job's slot is free, so a lane may
         # have had no room and not have been asked for; a stopping worker asks for nothing; a dead one is given nothing; and
         # rows that another transaction has locked are passed over. So ask the store, last of all.
-        return not self._claims.held and not self._engine.ready(self._watches)
+        return not self._claims.held and not self._fetcher.ready(self._watches)
 
     def _hand_back_stranded(self) -> None:
         for lane in self._lanes:

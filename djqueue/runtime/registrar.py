@@ -30,7 +30,7 @@ class Registrar(Service):
         """``on_change`` is called, in the registrar's thread, when a worker is registered or all are refused."""
         super().__init__()
         self._store = engine.store
-        self._engine = engine.open_worker()
+        self._engine = engine.open_registrar()
         self._on_change = on_change
         self._arriving: deque[WorkerInfo] = deque()
         self._leaving: deque[UUID] = deque()

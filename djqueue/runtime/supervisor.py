@@ -80,7 +80,7 @@ class Supervisor:
         self._kill_after: float | None = None
         self._signals: SignalPipe | None = None
         self._registrar = Registrar(engine, on_change=self._wake)
-        self._heartbeats = Heartbeats(engine.open_worker(), on_dead=self._on_declared_dead)
+        self._heartbeats = Heartbeats(engine.open_registrar(), on_dead=self._on_declared_dead)
         self._leader_services = LeaderServices(
             engine,
             options,

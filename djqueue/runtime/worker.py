@@ -87,7 +87,7 @@ class Worker:
         """Whether it had to leave at once."""
         self._heartbeats: Heartbeats | None = None
         self._pipe = InterruptPipe()
-        self._acker = Acker(engine.open_worker(), claims, on_flushed=self._on_flushed)
+        self._acker = Acker(engine.open_fetcher(), claims, on_flushed=self._on_flushed)
         observers = Observers(id, spec.backend, backend_class)
         self._lifecycle = Lifecycle(id, engine, self._acker, claims, observers, on_stuck=self._on_stuck)
         self._executor = Executor(engine, self._lifecycle, observers, max_result_bytes=options.max_result_bytes)
@@ -96,19 +96,19 @@ class Worker:
             Lane(lane.queues, lane.slots, self._executor, may_prefetch=at_most_once.isdisjoint(lane.queues))
             for lane in spec.lanes
         ]
-        fetching = engine.open_worker()
+        fetcher = engine.open_fetcher()
         self._producer = Producer(
             id,
-            fetching,
-            engine.open_listener(),
+            fetcher,
+            fetcher.open_listener(),
             self._lanes,
             self._acker,
             claims,
-            Canceller(fetching, self._lifecycle.running),
+            Canceller(fetcher, self._lifecycle.running),
             poll_interval_seconds=options.poll_interval_seconds,
             at_most_once=at_most_once,
             max_jobs=spec.max_jobs,
-            drain=spec.drain,
+            drain=engine.open_maintainer(waits=True) if spec.drain else None,
             on_finished=self._on_finished,
         )
 
@@ -199,7 +199,7 @@ class Worker:
         """Continue without a supervisor: finish what runs, and send the heartbeats from here until then."""
         telemetry.emit("djqueue.worker.orphaned", logging.WARNING, worker=self._spec.name)
         self._is_orphan = True
-        self._heartbeats = Heartbeats(self._engine.open_worker(), on_dead=lambda _: os._exit(EXIT_LOST))
+        self._heartbeats = Heartbeats(self._engine.open_registrar(), on_dead=lambda _: os._exit(EXIT_LOST))
         self._heartbeats.add(self._id, self._claims)
         self._heartbeats.set_draining(self._id)
         self._heartbeats.start()
@@ -247,8 +247,8 @@ class Worker:
             Leftovers().terminate(self._id)
             if not is_lost and time.monotonic() - self._heartbeats.last_success < DOUBTFUL_SECONDS:
                 # Without an answer the row stays and becomes silent, and its rescue will find nothing.
-                with suppress(EngineUnavailable), self._engine.open_worker() as engine:
-                    engine.deregister([self._id])
+                with suppress(EngineUnavailable), self._engine.open_registrar() as registrar:
+                    registrar.deregister([self._id])
         if is_lost:
             return EXIT_LOST
         is_drained = self._is_drained and not self._producer.has_given_back

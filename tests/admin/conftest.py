@@ -16,11 +16,12 @@ from django.test import Client
 
 from djqueue import compat
 from djqueue.backends import PostgresBackend
-from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import Ack, ClaimedJob, NewJob, WorkerInfo
 from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job, Worker
 from tests import stores
+from tests.roles import Roles
 
 Login = Callable[..., Client]
 
@@ -90,7 +91,7 @@ class Behind:
     """A backend whose jobs the admin knows from its engine only."""
 
     engine: Engine
-    worker: WorkerEngine
+    worker: Roles
     me: UUID
 
     def add(self, count: int = 1, task: str = "shop.tasks.send", **values: Any) -> int:
@@ -147,7 +148,7 @@ def _behind(kind: str, alias: str, settings: Any, monkeypatch: pytest.MonkeyPatc
         lambda backend: isinstance(backend, PostgresBackend) and backend.alias != alias,
     )
     engine = compat.task_backends[alias].engine  # type: ignore[attr-defined]
-    with engine.open_worker() as worker:
+    with Roles(engine) as worker:
         me = uuid4()
         queues = {"default": 2, "ended": None}
         worker.register([WorkerInfo(id=me, name="web-3:1", hostname="web-3", pid=17, queues=queues, concurrency=4)])

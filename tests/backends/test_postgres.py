@@ -19,6 +19,7 @@ from djqueue.models import Job
 from tests.app import tasks
 from tests.defaults import backend
 from tests.ledger.models import Entry
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db
 committed = pytest.mark.django_db(transaction=True)
@@ -52,7 +53,7 @@ class TestTransactions:
 
     @committed
     def test_nobody_else_sees_the_job_before_the_commit(self) -> None:
-        with transaction.atomic(), backend().engine.open_worker() as engine:
+        with transaction.atomic(), Roles(backend().engine) as engine:
             tasks.add.enqueue(1)
 
             assert engine.fetch("default", 1, uuid4()) == []

@@ -16,11 +16,12 @@ from django.db import connection
 from djqueue import models
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
-from djqueue.engines.protocol import Engine, Listener, WorkerEngine
+from djqueue.engines.protocol import Engine, Listener
 from djqueue.jobs.records import WorkerInfo
 from djqueue.models import Job
 from tests import stores
 from tests.engines.sessions import NEW, prepared
+from tests.roles import Roles
 
 
 @pytest.fixture
@@ -71,19 +72,19 @@ def empty(engine: Engine) -> Callable[[], None]:
 
 
 @pytest.fixture
-def open_worker(engine: Engine) -> Iterator[Callable[[], WorkerEngine]]:
+def open_worker(engine: Engine) -> Iterator[Callable[[], Roles]]:
     """Open connections of workers; all of them are closed at the end."""
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(engine.open_worker())
+        yield lambda: stack.enter_context(Roles(engine))
 
 
 @pytest.fixture
-def worker(open_worker: Callable[[], WorkerEngine]) -> WorkerEngine:
+def worker(open_worker: Callable[[], Roles]) -> Roles:
     return open_worker()
 
 
 @pytest.fixture
-def register(worker: WorkerEngine) -> Callable[[], UUID]:
+def register(worker: Roles) -> Callable[[], UUID]:
     """Register a worker and return its id."""
 
     def register() -> UUID:

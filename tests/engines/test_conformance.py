@@ -1,4 +1,4 @@
-"""What every engine does: the specification of the seam in ``djqueue/engines/protocol.py``.
+"""What every engine does: the specification of the seam in ``djqueue/engines/protocol/``.
 
 Times are passed in; nothing here waits for a clock, except a listener that must be shown not to wake.
 """
@@ -1148,7 +1148,7 @@ class TestRescue:
         insert(engine, 3)
         a, b, c = worker.fetch("default", 3, me)
 
-        rescued = worker.rescue([me], ran={}, kept={a.id: a.claim, c.id: c.claim})
+        rescued = worker.reclaim(me, {a.id: a.claim, c.id: c.claim})
 
         assert rescued == Rescued(1, 0, ["default"])
         assert [(engine.get(job.id).state, engine.get(job.id).attempt) for job in (a, b, c)] == [
@@ -1163,7 +1163,7 @@ class TestRescue:
         worker.rescue([me])
         again = fetch_one(worker, me)
 
-        rescued = worker.rescue([me], ran={}, kept={first.id: first.claim})
+        rescued = worker.reclaim(me, {first.id: first.claim})
 
         assert rescued.requeued == 1
         assert engine.get(again.id).state == "available"

@@ -18,6 +18,7 @@ from djqueue.engines.postgres import listener as listener_module
 from djqueue.engines.postgres.connection import connect
 from djqueue.exceptions import EngineDenied, EngineUnavailable
 from tests.proxy import Proxy, proxy
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -76,7 +77,7 @@ def test_the_server_ends_a_slow_statement_first(transactional_db):
 
 
 def test_an_engine_connects_again_after_it_hung_up(wire):
-    with PostgresEngine("default", statement_timeout_seconds=0.3).open_worker() as engine:
+    with Roles(PostgresEngine("default", statement_timeout_seconds=0.3)) as engine:
         engine.stage()
         wire.swallow()
         with pytest.raises(EngineUnavailable, match="no answer"):
@@ -214,7 +215,7 @@ def test_t04_missing_rights_name_the_table_and_the_grant(app_role):
     options = {**connection.settings_dict["OPTIONS"], "assume_role": app_role}
     with (
         mock.patch.dict(connection.settings_dict, OPTIONS=options),
-        PostgresEngine("default").open_worker() as engine,
+        Roles(PostgresEngine("default")) as engine,
         pytest.raises(EngineDenied, match=r"djqueue_worker.*Grant"),
     ):
         engine.beat([])

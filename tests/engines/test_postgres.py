@@ -20,6 +20,7 @@ from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.models import Job
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -178,7 +179,7 @@ class TestNotifications:
 
     def test_without_listen_nothing_is_marked_asked_or_notified(self, notifications, listener, me):
         engine = PostgresEngine("default", listen=False)
-        with engine.open_listener() as deaf, engine.open_worker() as worker:
+        with engine.open_listener() as deaf, Roles(engine) as worker:
             deaf.mark(["default"])
             listener.mark(["default"])
             engine.insert([ONE])
@@ -309,7 +310,7 @@ class TestPreparedStatements:
         return [row[0] for row in worker._connection.execute("SELECT statement FROM pg_prepared_statements").fetchall()]
 
     def test_a_worker_prepares_what_it_repeats(self, postgres):
-        with postgres.open_worker() as worker:
+        with Roles(postgres) as worker:
             self.fetch(worker, 8)
 
             assert any("SKIP LOCKED" in statement for statement in self.prepared(worker))
@@ -317,14 +318,14 @@ class TestPreparedStatements:
             assert mode == "force_custom_plan"
 
     def test_without_listen_there_may_be_a_pooler_and_nothing_is_prepared(self, transactional_db):
-        with PostgresEngine("default", listen=False).open_worker() as worker:
+        with Roles(PostgresEngine("default", listen=False)) as worker:
             self.fetch(worker, 8)
 
             assert self.prepared(worker) == []
 
     @pytest.mark.parametrize("trouble", ["missing", "duplicate"])
     def test_a_pooler_that_cannot_keep_them_is_noticed_and_the_statement_run(self, postgres, caplog, trouble):
-        with postgres.open_worker() as worker:
+        with Roles(postgres) as worker:
             if trouble == "missing":
                 self.fetch(worker, 8)
                 worker._connection.pgconn.exec_(b"DEALLOCATE ALL")  # psycopg must not notice

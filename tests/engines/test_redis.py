@@ -27,6 +27,7 @@ from djqueue.jobs.records import Ack, JobFilter, NewJob, WorkerInfo
 from djqueue.jobs.states import JobState
 from tests import stores
 from tests.proxy import Proxy, proxy
+from tests.roles import Roles
 
 LONG = 10.0
 """Seconds that no wake-up may need."""
@@ -80,7 +81,7 @@ def through(url: str, relay: Proxy) -> str:
 
 @contextmanager
 def a_worker(engine: RedisEngine) -> Iterator[tuple]:
-    with engine.open_worker() as worker:
+    with Roles(engine) as worker:
         id = uuid4()
         worker.register([WorkerInfo(id=id, name="w", hostname="h", pid=1, queues={}, concurrency=1)])
         yield worker, id
@@ -152,7 +153,7 @@ class TestConnection:
             while engine.counts()[0].states != {"executing": 1}:
                 pass  # what was swallowed comes late
 
-            rescued = worker.rescue([me], ran={}, kept={})
+            rescued = worker.reclaim(me, {})
 
         assert rescued.requeued == 1
         assert engine.counts()[0].states == {"available": 1}

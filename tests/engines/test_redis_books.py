@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
 from djqueue.jobs.states import FINAL_STATES, JobState
+from tests.roles import Roles
 
 QUEUES = ("a", "b")
 RULES = (
@@ -107,7 +107,7 @@ def audit(engine: RedisEngine) -> Counter[str]:
 class Somebody:
     """One who does whatever comes to mind."""
 
-    def __init__(self, engine: RedisEngine, worker: WorkerEngine, me: UUID, seed: int) -> None:
+    def __init__(self, engine: RedisEngine, worker: Roles, me: UUID, seed: int) -> None:
         self.engine, self.worker, self.me = engine, worker, me
         self.chance = random.Random(seed)
         self.claimed: list[ClaimedJob] = []
@@ -176,7 +176,7 @@ class Somebody:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_who_does_whatever_comes_to_mind_leaves_the_books_in_order(
-    engine: RedisEngine, worker: WorkerEngine, me: UUID, seed: int
+    engine: RedisEngine, worker: Roles, me: UUID, seed: int
 ) -> None:
     somebody = Somebody(engine, worker, me, seed)
 
@@ -191,11 +191,11 @@ def test_one_who_does_whatever_comes_to_mind_leaves_the_books_in_order(
 
 
 def test_so_do_many_at_once(
-    engine: RedisEngine, open_worker: Callable[[], WorkerEngine], register: Callable[[], UUID]
+    engine: RedisEngine, open_worker: Callable[[], Roles], register: Callable[[], UUID]
 ) -> None:
     errors: list[BaseException] = []
 
-    def run(seed: int, worker: WorkerEngine, me: UUID) -> None:
+    def run(seed: int, worker: Roles, me: UUID) -> None:
         try:
             somebody = Somebody(engine, worker, me, seed)
             for _ in range(300):
@@ -214,7 +214,7 @@ def test_so_do_many_at_once(
     assert {queue.queue for queue in engine.counts()} <= set(QUEUES)
 
 
-def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, worker: Roles, me: UUID) -> None:
     somebody = Somebody(engine, worker, me, 3)
     refused = 0
 
@@ -235,7 +235,7 @@ def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, wo
     audit(engine)
 
 
-def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+def test_nothing_is_left_when_all_is_over(engine: RedisEngine, worker: Roles, me: UUID) -> None:
     somebody = Somebody(engine, worker, me, 7)
     for _ in range(300):
         somebody.act()
@@ -266,7 +266,7 @@ def test_the_audit_would_notice(engine: RedisEngine) -> None:
         audit(engine)
 
 
-def test_meta_is_merged_as_it_was_written(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+def test_meta_is_merged_as_it_was_written(engine: RedisEngine, worker: Roles, me: UUID) -> None:
     metas = [
         '{"a":1.50,"b":{"c":[1,2,{"}":"]"}]},"d\\"e":"x,y:{"}',
         '{"b":[],"f":1e400,"g":123456789012345678901234567890}',
@@ -285,7 +285,7 @@ def test_meta_is_merged_as_it_was_written(engine: RedisEngine, worker: WorkerEng
     )
 
 
-def test_msgpack_of_lua_and_python_agree_on_long_texts(engine: RedisEngine, worker: WorkerEngine, me: UUID) -> None:
+def test_msgpack_of_lua_and_python_agree_on_long_texts(engine: RedisEngine, worker: Roles, me: UUID) -> None:
     for size in (31, 32, 255, 256, 65_535, 65_536):
         rule = UniqueRule(replace=True)
         for args in ("[]", f'["{"ä" * size}"]'):
@@ -305,7 +305,7 @@ def test_names_of_any_length_are_found_controlled_and_forgotten(engine: RedisEng
     assert engine.find(JobFilter(), last=ids[-1]) == ids
     assert all(one.is_done for one in engine.discard(ids))
     audit(engine)
-    with engine.open_worker() as worker:
+    with Roles(engine) as worker:
         rules = [PruneRule(JobState.DISCARDED, timedelta(0), queue="a")]
         assert worker.prune(rules, now=engine.now() + timedelta(days=1)).count == 3
     audit(engine)

@@ -24,6 +24,7 @@ from djqueue.jobs.records import NewJob, WorkerInfo
 from tests import settings as test_settings
 from tests import stores
 from tests.processes import worker
+from tests.roles import Roles
 
 ALL = "~* &* +@all"
 
@@ -62,7 +63,7 @@ def limited(server: embedded.ValkeyServer, admin: redis.Redis, rules: str) -> st
 
 def said(url: str) -> str:
     def begin() -> None:
-        with closing(RedisEngine(url)) as engine, engine.open_worker() as worker:
+        with closing(RedisEngine(url)) as engine, Roles(engine) as worker:
             worker.inspect()
             worker.beat([])
 
@@ -104,7 +105,7 @@ class TestPermissions:
     def test_the_rules_suffice(self, server, admin, caplog):
         with (
             closing(RedisEngine(limited(server, admin, needed("{djqueue}:")))) as engine,
-            engine.open_worker() as worker,
+            Roles(engine) as worker,
         ):
             assert "djqueue.W003" not in [concern.id for concern in worker.inspect().concerns]
             me = uuid4()
@@ -114,7 +115,7 @@ class TestPermissions:
                 listener.mark(["default"])
                 [job] = engine.insert([NewJob("t", unique_key="k")])
                 assert listener.wait(10.0) == {"default"}
-            with engine.open_worker() as other:
+            with Roles(engine) as other:
                 assert [claimed.id for claimed in other.fetch("default", 5, me)] == [job.id]
                 assert worker.disconnect([me]) == 1
             engine.health()

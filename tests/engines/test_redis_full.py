@@ -13,7 +13,6 @@ import redis
 
 from djqueue.contrib import embedded
 from djqueue.cron.entry import CronDefinition, NewTick
-from djqueue.engines.protocol import WorkerEngine
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import (
@@ -27,6 +26,7 @@ from djqueue.jobs.records import (
 )
 from djqueue.jobs.states import JobState
 from tests import stores
+from tests.roles import Roles
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis-server"])
@@ -57,8 +57,8 @@ def engine(server: embedded.ValkeyServer, admin: redis.Redis) -> Iterator[RedisE
 
 
 @pytest.fixture
-def worker(engine: RedisEngine) -> Iterator[WorkerEngine]:
-    with engine.open_worker() as worker:
+def worker(engine: RedisEngine) -> Iterator[Roles]:
+    with Roles(engine) as worker:
         yield worker
 
 
@@ -69,7 +69,7 @@ def full(admin: redis.Redis) -> Iterator[None]:
     admin.config_set("maxmemory", 0)
 
 
-def registered(worker: WorkerEngine) -> UUID:
+def registered(worker: Roles) -> UUID:
     id = uuid4()
     worker.register([WorkerInfo(id=id, name="w", hostname="h", pid=1, queues={}, concurrency=1)])
     return id

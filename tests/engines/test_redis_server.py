@@ -20,6 +20,7 @@ from djqueue.maintenance.health import judge
 from tests import settings as test_settings
 from tests import stores
 from tests.processes import eventually, worker
+from tests.roles import Roles
 
 Start = Callable[..., str]
 
@@ -38,7 +39,7 @@ def start() -> Iterator[Start]:
 
 
 def inspect(url: str) -> Inspection:
-    with RedisEngine(url).open_worker() as engine:
+    with Roles(RedisEngine(url)) as engine:
         return engine.inspect()
 
 
@@ -212,4 +213,4 @@ class TestWorker:
 
         # At first, and after two and four seconds more.
         assert 1 <= running.log.count("supervisor.waiting") <= 3, running.log
-        assert 1 <= running.log.count("service.failure service=heart") <= 3, running.log
+        assert 1 <= running.log.count("service.failure service=heartbeat") <= 3, running.log

@@ -8,11 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.engines.protocol import Engine
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import Ack, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 from tests import stores
+from tests.roles import Roles
 
 JOB = NewJob("tests.app.tasks.add", args="[1]")
 
@@ -67,7 +68,7 @@ class TestReservedIds:
         assert waiting(engine) == 3
 
     def test_a_second_push_does_not_run_again_what_has_run(
-        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: WorkerEngine, me: UUID
+        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: Roles, me: UUID
     ) -> None:
         ids = list(engine.reserve(1))
         push(ids)
@@ -80,7 +81,7 @@ class TestReservedIds:
         assert engine.get(ids[0]).state is JobState.COMPLETED
 
     def test_a_second_push_does_not_bring_back_what_runs_at_most_once(
-        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: WorkerEngine, me: UUID
+        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: Roles, me: UUID
     ) -> None:
         ids = list(engine.reserve(1))
         push(ids)
@@ -94,7 +95,7 @@ class TestReservedIds:
         assert engine.get(ids[0]).state is JobState.COMPLETED
 
     def test_a_job_has_its_turn_from_when_it_came_in_not_from_when_it_was_promised(
-        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: WorkerEngine, me: UUID
+        self, engine: Engine, push: Callable[[list[int]], list[int]], worker: Roles, me: UUID
     ) -> None:
         ids = list(engine.reserve(2))
         [direct] = engine.insert([JOB])
@@ -116,7 +117,7 @@ class TestReservedIds:
 class TestHolders:
     KEYED = JOB._replace(unique_key="k")
 
-    def test_a_live_job_holds_its_key(self, engine: Engine, worker: WorkerEngine, me: UUID) -> None:
+    def test_a_live_job_holds_its_key(self, engine: Engine, worker: Roles, me: UUID) -> None:
         assert engine.holders(["k"]) == {}
         [job] = engine.insert([self.KEYED])
 
@@ -126,9 +127,7 @@ class TestHolders:
         worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)])
         assert engine.holders(["k"]) == {}
 
-    def test_it_holds_it_beyond_its_end_where_the_rule_says_so(
-        self, engine: Engine, worker: WorkerEngine, me: UUID
-    ) -> None:
+    def test_it_holds_it_beyond_its_end_where_the_rule_says_so(self, engine: Engine, worker: Roles, me: UUID) -> None:
         rule = UniqueRule(window=timedelta(hours=1))
         [job] = engine.insert([self.KEYED], rule=rule)
         [claimed] = worker.fetch("default", 1, me)
@@ -144,9 +143,7 @@ class TestHolders:
 
         assert list(engine.holders(keys)) == keys
 
-    def test_a_second_push_of_a_job_with_a_key_touches_nothing(
-        self, engine: Engine, worker: WorkerEngine, me: UUID
-    ) -> None:
+    def test_a_second_push_of_a_job_with_a_key_touches_nothing(self, engine: Engine, worker: Roles, me: UUID) -> None:
         ids = engine.reserve(1)
         engine.insert([self.KEYED], ids=ids)
         [claimed] = worker.fetch("default", 1, me)

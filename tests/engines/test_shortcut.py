@@ -19,7 +19,6 @@ from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.fetch_cursor import Place
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.protocol import put_back
 from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from tests.engines.test_query_plans import plan, scans
@@ -68,13 +67,17 @@ def finish(worker, jobs) -> None:
     worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])
 
 
+def skipping(worker) -> list[str]:
+    return sorted(worker._skipping)
+
+
 class TestWhenItIsTaken:
     def test_a_queue_without_dead_entries_never_takes_it(self, engine, worker, me):
         insert(engine, 300)
         for _ in range(3):
             finish(worker, worker.fetch("default", 100, me))
 
-        assert not worker.skipping
+        assert not skipping(worker)
 
     def test_it_is_taken_beside_a_snapshot_and_left_when_the_snapshot_is_gone(
         self, engine, worker, me, snapshot, monkeypatch
@@ -83,7 +86,7 @@ class TestWhenItIsTaken:
         monkeypatch.setattr(module, "JOB_SECONDS", 0)
         monkeypatch.setattr(module, "SCAN_SECONDS", 0.01)
         insert(engine, 8000)
-        while not worker.skipping:
+        while not skipping(worker):
             jobs = worker.fetch("default", 500, me)
             assert jobs, "it was never taken"
             finish(worker, jobs)
@@ -92,7 +95,7 @@ class TestWhenItIsTaken:
         snapshot.rollback()
         with connection.cursor() as cursor:
             cursor.execute("VACUUM djqueue_job")
-        while worker.skipping:
+        while skipping(worker):
             time.sleep(0.1)  # until the next scan from the start is due
             assert worker.fetch("default", 1, me)
 
@@ -123,8 +126,15 @@ class TestNothingIsPassedOver:
         """The worker has claimed the first jobs, and more wait: from now on it takes the shortcut."""
         insert(engine, 30, at=NOW + 10 * SECOND)
         first = worker.fetch("default", 5, me)
-        assert list(worker.skipping) == ["default"]
+        assert skipping(worker) == ["default"]
         return first
+
+    @pytest.fixture
+    def told(self, worker, me, ahead):
+        """The listener through which the fetcher is told of jobs that are put back: the next shortcut marks their name."""
+        with worker.open_listener() as listener:
+            assert len(worker.fetch("default", 1, me)) == 1
+            yield listener
 
     def test_it_goes_on_where_it_was(self, worker, me, ahead):
         assert ids(worker.fetch("default", 5, me)) == [ahead[-1].id + n for n in range(1, 6)]
@@ -154,7 +164,8 @@ class TestNothingIsPassedOver:
     def test_many_late_jobs_are_all_fetched_before_it_goes_on(self, engine, worker, me, ahead):
         late = insert(engine, 12, at=NOW)
 
-        found = ids(worker.fetch("default", 5, me, from_start=True))
+        worker._places["default"].scan_at = 0.0  # a second has passed
+        found = ids(worker.fetch("default", 5, me))
         while len(found) < 12:
             found += ids(worker.fetch("default", 5, me))
 
@@ -185,20 +196,35 @@ class TestNothingIsPassedOver:
 
         assert ids(worker.fetch("default", 3, me))[:2] == again
 
-    def test_a_job_handed_back_is_fetched_first_by_who_was_told(self, worker, me, listener, ahead):
-        listener.mark([put_back("default")])
+    def test_a_job_handed_back_is_fetched_first_by_the_worker_that_was_woken(self, worker, me, ahead, told):
         worker.ack([Ack(ahead[0].id, ahead[0].claim, JobState.AVAILABLE, is_spent=False)])
-        assert listener.wait(LONG) == {put_back("default")}
+        assert told.wait(LONG) == {"default"}
 
-        assert ids(worker.fetch("default", 1, me, from_start=True)) == [ahead[0].id]
+        assert ids(worker.fetch("default", 1, me)) == [ahead[0].id]
 
-    def test_rescued_jobs_are_told_of(self, worker, me, register, listener, ahead):
+    def test_rescued_jobs_wake_it_too(self, worker, me, register, ahead, told):
         other = register()
-        listener.mark([put_back("default")])
         worker.rescue([me])
-        assert listener.wait(LONG) == {put_back("default")}
+        assert told.wait(LONG) == {"default"}
 
-        assert ids(worker.fetch("default", 5, other, from_start=True)) == ids(ahead)
+        assert set(ids(ahead)) <= set(ids(worker.fetch("default", 6, other)))
+
+    def test_what_it_reclaims_it_fetches_first(self, worker, me, ahead):
+        assert worker.reclaim(me, {}).count == 5
+
+        assert ids(worker.fetch("default", 5, me)) == ids(ahead)
+
+    def test_a_short_answer_counts_as_partial_until_a_scan_has_found_no_more(self, worker, me, ahead):
+        assert (len(worker.fetch("default", 500, me)), worker.is_partial) == (25, True)
+
+        assert (worker.fetch("default", 500, me), worker.is_partial) == ([], False)
+
+    def test_a_hint_counts_the_queue_as_ready_without_a_look(self, worker, me, ahead):
+        while worker.fetch("default", 500, me):
+            pass
+
+        assert worker.ready(["default", "mail"], is_hint=True) == {"default"}
+        assert worker.ready(["default", "mail"]) == set()
 
     def test_a_retry_without_delay_waits_behind_the_others_and_is_reached(self, engine, worker, me, ahead):
         worker.ack([Ack(ahead[0].id, ahead[0].claim, JobState.RETRYABLE)], now=NOW + 60 * SECOND)
@@ -306,7 +332,7 @@ def test_whatever_comes_in_whatever_order_each_job_runs_once(
         enqueuer.result()
 
     assert len(done) == len(set(done)) == count
-    assert all(worker.skipping for worker, _, _ in workers)
+    assert all(skipping(worker) for worker, _, _ in workers)
 
 
 def test_what_fetch_asks_of_a_job_the_shortcut_asks_too():

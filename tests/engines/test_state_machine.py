@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import Ack, ControlOutcome, JobFilter, NewJob, WorkerInfo
 from djqueue.jobs.states import FINAL_STATES, JobState
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -80,7 +81,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.worker_engine = self.engine.open_worker()
+        self.worker_engine = Roles(self.engine)
         self.model = Model()
         for _ in range(2):
             self.register()
@@ -287,7 +288,7 @@ class Machine(RuleBasedStateMachine):
             self.register()
             rescued = self.worker_engine.rescue([worker], ran=half if knows else None, now=self._tick())
         else:
-            rescued = self.worker_engine.rescue([worker], ran={}, kept=half, now=self._tick())
+            rescued = self.worker_engine.reclaim(worker, half, now=self._tick())
             held = [job for job in held if job.id not in half]
 
         assert rescued.count == len(held)

@@ -13,12 +13,13 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, ControlOutcome, InsertedJob, NewJob, PruneRule, UniqueRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance.pruner import Pruner
 from djqueue.models import Job
 from tests.engines.test_conformance import in_transactions
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -43,24 +44,22 @@ def insert(
     return job
 
 
-def fetch(worker: WorkerEngine, me: UUID, now: datetime = NOW) -> ClaimedJob:
+def fetch(worker: Roles, me: UUID, now: datetime = NOW) -> ClaimedJob:
     [job] = worker.fetch("default", 1, me, now=now)
     return job
 
 
-def end(
-    worker: WorkerEngine, job: ClaimedJob, state: JobState = JobState.COMPLETED, now: datetime = NOW, **fields
-) -> None:
+def end(worker: Roles, job: ClaimedJob, state: JobState = JobState.COMPLETED, now: datetime = NOW, **fields) -> None:
     assert worker.ack([Ack(job.id, job.claim, state, started=0.0, **fields)], now=now) == {job.id}
 
 
-def forget(worker: WorkerEngine, now: datetime = NOW + SECOND) -> int:
+def forget(worker: Roles, now: datetime = NOW + SECOND) -> int:
     """Delete what has ended before this time from the history; return how many jobs that were."""
     return worker.prune([PruneRule(state, timedelta(0)) for state in FINAL_STATES], now=now).count
 
 
 @pytest.fixture
-def run(worker: WorkerEngine, me: UUID) -> Callable[..., ClaimedJob]:
+def run(worker: Roles, me: UUID) -> Callable[..., ClaimedJob]:
     """Run the only available job to an end."""
 
     def run(state: JobState = JobState.COMPLETED, now: datetime = NOW) -> ClaimedJob:

@@ -12,6 +12,7 @@ from djqueue.exceptions import EngineDenied
 from djqueue.jobs.records import NewJob
 from djqueue.maintenance.lifeline import Lost
 from tests.maintenance.test_lifeline import lead, lifeline
+from tests.roles import Roles
 
 __all__ = ["lead"]
 
@@ -43,7 +44,7 @@ def test_behind_a_pooler_no_connection_is_ended(engine, open_worker, me):
     mine = open_worker()
     mine.fetch("default", 1, me)
 
-    with PostgresEngine(engine.alias, listen=False).open_worker() as pooled:
+    with Roles(PostgresEngine(engine.alias, listen=False)) as pooled:
         assert pooled.disconnect([me]) == 0
 
     assert open_worker().disconnect([me]) == 1

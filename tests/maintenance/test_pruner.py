@@ -13,12 +13,13 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import Ack, JobFilter, NewJob, Pruned, PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance import pruner as module
 from djqueue.maintenance.pruner import PASS_SECONDS, Pruner
 from tests import settings as test_settings
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -29,7 +30,7 @@ Fill = Callable[..., None]
 
 
 @pytest.fixture
-def fill(engine: Engine, worker: WorkerEngine, me: UUID) -> Fill:
+def fill(engine: Engine, worker: Roles, me: UUID) -> Fill:
     """Leave a history: so many jobs that ended so long ago."""
 
     def fill(

@@ -17,7 +17,7 @@ from django.db import connection
 
 from djqueue.cron import CronDefinition, CronEntry, CronTick
 from djqueue.crontab import new_job, rule_for
-from djqueue.engines.protocol import Engine, WorkerEngine
+from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter
 from djqueue.jobs.states import LIVE_STATES, JobState
@@ -26,6 +26,7 @@ from djqueue.maintenance.health import judge
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.tasks import registry
 from tests.crontab import tasks
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -290,12 +291,12 @@ class TestMisfire:
 
 class TestOverlap:
     @pytest.fixture
-    def start(self, worker: WorkerEngine, me: UUID) -> Callable[[], list[ClaimedJob]]:
+    def start(self, worker: Roles, me: UUID) -> Callable[[], list[ClaimedJob]]:
         """Let a worker begin what is available."""
         return lambda: worker.fetch("mail", 100, me, now=NOW)
 
     @pytest.fixture
-    def finish(self, worker: WorkerEngine) -> Callable[[ClaimedJob], None]:
+    def finish(self, worker: Roles) -> Callable[[ClaimedJob], None]:
         def finish(job: ClaimedJob) -> None:
             assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)], now=NOW) == {job.id}
 
@@ -773,7 +774,7 @@ def crontab_of(engine: Engine) -> list[bool]:
 class TestUniqueTasks:
     """What ``unique`` of a task says holds for the jobs of its entries too."""
 
-    def complete(self, worker: WorkerEngine, me: UUID, now: datetime) -> None:
+    def complete(self, worker: Roles, me: UUID, now: datetime) -> None:
         acks = [Ack(job.id, job.claim, JobState.COMPLETED) for job in worker.fetch("default", 9, me, now=now)]
         worker.ack(acks, now=now)
 

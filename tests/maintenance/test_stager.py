@@ -14,6 +14,7 @@ from djqueue.jobs.states import JobState
 from djqueue.maintenance import stager as module
 from djqueue.maintenance.stager import Stager
 from tests.processes import eventually
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -25,7 +26,7 @@ HOUR = timedelta(hours=1)
 def stager(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stager]:
     """One whose own look comes too late for every test: only a wake-up or its timer helps."""
     monkeypatch.setattr(module, "LOOK_SECONDS", LONG)
-    one = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: True)
+    one = Stager(Roles(engine), engine.open_listener(), is_leader=lambda: True)
     yield one
     one.on_stop()
 
@@ -125,7 +126,7 @@ def test_who_does_not_lead_stages_nothing(engine, open_worker, open_listener, mo
 
 def test_a_stop_ends_its_sleep(engine, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 60)
-    stager = Stager(engine.open_worker(), engine.open_listener(), is_leader=lambda: True)
+    stager = Stager(Roles(engine), engine.open_listener(), is_leader=lambda: True)
     stager.start()
     time.sleep(0.2)  # asleep by then, and if not, the interruption is remembered
 

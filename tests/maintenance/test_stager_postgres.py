@@ -90,7 +90,7 @@ def test_short_delays_in_crowds_notify_nobody(open_listener):
     class Scripted:
         next_in = [5.0, 0.005]
 
-        def stage(self, limit, *, from_start):
+        def stage(self, limit):
             return Staged(1, ["default"], self.next_in.pop(0))
 
     stager = Stager(Scripted(), open_listener(), is_leader=lambda: True)
@@ -104,23 +104,27 @@ def test_short_delays_in_crowds_notify_nobody(open_listener):
 
 def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_told(postgres, open_worker, monkeypatch):
     monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
-    worker = open_worker()
-    worker.stage()  # slow, as it seems: the next ones begin here
-    [late, due] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=n)) for n in (1, 2)])
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE djqueue_job SET scheduled_at = now() - interval '1 minute' WHERE id = %s", [late.id])
-    time.sleep(0.01)  # both are due by the store's clock
+    worker = open_worker().maintainer
+    with worker.open_listener() as listener:
+        listener.mark([STAGE])
+        worker.stage()  # slow, as it seems: the next ones begin here
+        [late, due] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=n)) for n in (1, 2)])
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE djqueue_job SET scheduled_at = now() - interval '1 minute' WHERE id = %s", [late.id])
+        time.sleep(0.01)  # both are due by the store's clock
 
-    assert worker.stage().count == 1
-    assert (state(postgres, late.id), state(postgres, due.id)) == ("scheduled", "available")
-    assert worker.stage().next_in is None
+        assert worker.stage().count == 1
+        assert (state(postgres, late.id), state(postgres, due.id)) == ("scheduled", "available")
+        assert worker.stage().next_in is None
 
-    assert worker.stage(from_start=True).count == 1
+        worker.wake([STAGE])
+        assert listener.wait(LONG) == {STAGE}
+        assert worker.stage().count == 1
 
 
 def test_without_being_told_it_finds_late_ones_with_the_next_full_look(postgres, open_worker, monkeypatch):
     monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
-    worker = open_worker()
+    worker = open_worker().maintainer
     worker.stage()
     [late] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=1))])
     with connection.cursor() as cursor:

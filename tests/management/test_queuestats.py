@@ -11,6 +11,7 @@ from djqueue import api
 from tests.admin.conftest import ago, make_worker
 from tests.app.tasks import add, send_mail
 from tests.defaults import backend, committed, default_store, insert, register
+from tests.roles import Roles
 
 __all__ = ["default_store"]
 
@@ -65,7 +66,7 @@ class TestEachStore:
         api.pause("mail", by="anna")
         id = uuid4()
         register(id, mail=4)
-        with backend().engine.open_worker() as engine:
+        with Roles(backend().engine) as engine:
             engine.bury({id: None})
 
         found = json.loads(stats("--json"))

@@ -18,6 +18,7 @@ from tests.backlog import ended, engine, jobs, live, states, stored
 from tests.ledger import tasks
 from tests.ledger.models import Entry
 from tests.processes import drain, eventually, worker
+from tests.roles import Roles
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, available_apps=["djqueue", "tests.ledger"]),
@@ -120,7 +121,7 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
 def me():
     """A worker that is registered and has no process."""
     id = uuid4()
-    with engine().open_worker() as one:
+    with Roles(engine()) as one:
         one.register([WorkerInfo(id=id, name="test", hostname="here", pid=1, queues={"once": None}, concurrency=10)])
     return id
 
@@ -138,7 +139,7 @@ def back(job):
 
 def test_t15_a_job_that_was_put_back_is_not_put_back_again_after_another_has_run_it(me, claims, monkeypatch):
     engine().insert([NewJob("a.task", queue="once")])
-    with engine().open_worker() as first, engine().open_worker() as second:
+    with Roles(engine()) as first, Roles(engine()) as second:
         [job] = first.take("once", 1, me)
         ack = first.ack
 
@@ -166,7 +167,7 @@ def test_t15_a_job_that_was_put_back_is_not_put_back_again_after_another_has_run
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_t15_a_job_that_was_put_back_counts_as_such_although_nobody_can_be_woken(me, monkeypatch):
     engine().insert([NewJob("a.task", queue="once")])
-    with engine().open_worker() as worker:
+    with Roles(engine()) as worker:
         [job] = worker.take("once", 1, me)
 
         def away(queues):
@@ -181,7 +182,7 @@ def test_t15_a_job_that_was_put_back_counts_as_such_although_nobody_can_be_woken
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_t52_a_job_that_is_put_back_does_not_wait_for_a_transaction_that_takes_its_key(me):
     engine().insert([NewJob("a.task", queue="once", unique_key="k")])
-    with engine().open_worker() as worker:
+    with Roles(engine()) as worker:
         [job] = worker.take("once", 1, me)
         with transaction.atomic():
             [other] = engine().insert([NewJob("a.task", queue="once", unique_key="k")])

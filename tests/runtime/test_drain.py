@@ -29,6 +29,7 @@ from djqueue.runtime.worker import END_DONE, END_REPLACE
 from tests.backlog import engine, states, stored
 from tests.ledger import tasks
 from tests.processes import worker
+from tests.roles import Roles
 from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
@@ -42,23 +43,23 @@ class Bench:
         self.started: list[Execution] = []
         self.ends: list[bool] = []
         store = engine()
-        self.engine = store.open_worker()
+        self.engine = Roles(store)
         info = WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=1)
         self.engine.register([info])
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
-        self.acker = Acker(store.open_worker(), self.claims)
+        self.acker = Acker(Roles(store), self.claims)
         self.lane = HeldLane(["default"], 1, begin_first(self.started), self._never)
         self.producer = Producer(
             self.worker,
             self.engine,
-            store.open_listener(),
+            self.engine.open_listener(),
             [self.lane],
             self.acker,
             self.claims,
             Canceller(self.engine, {}),
             poll_interval_seconds=0.01,
-            drain=True,
+            drain=self.engine.maintainer,
             on_finished=lambda *, is_drained: self.ends.append(is_drained),
         )
 

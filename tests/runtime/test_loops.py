@@ -12,7 +12,6 @@ import pytest
 from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.records import Ack, NewJob, PruneRule, WorkerInfo
 from djqueue.jobs.states import JobState
 from djqueue.maintenance.leader import Leader
@@ -28,6 +27,7 @@ from djqueue.runtime.heartbeat import Heartbeats
 from djqueue.runtime.producer import Producer
 from djqueue.service import Service
 from tests.processes import eventually
+from tests.roles import Roles
 from tests.runtime.held_lane import HeldLane
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -46,7 +46,7 @@ def claims() -> Iterator[ClaimBlock]:
     block.close()
 
 
-def _register(engine: PostgresWorkerEngine) -> UUID:
+def _register(engine: Roles) -> UUID:
     worker = uuid4()
     engine.register([WorkerInfo(id=worker, name="test", hostname="here", pid=1, queues={}, concurrency=1)])
     return worker
@@ -59,34 +59,38 @@ class Led:
     term = 1
 
 
-def _producer(store: PostgresEngine, engine: PostgresWorkerEngine, claims: ClaimBlock) -> Service:
+def _producer(roles: Roles, claims: ClaimBlock) -> Service:
     lane = HeldLane(["default"], 1)
-    acker = Acker(store.open_worker(), claims)
+    acker = Acker(roles.fetcher, claims)
     return Producer(
-        _register(engine),
-        engine,
-        store.open_listener(),
+        _register(roles),
+        roles.fetcher,
+        roles.fetcher.open_listener(),
         [lane],
         acker,
         claims,
-        Canceller(engine, {}),
+        Canceller(roles.fetcher, {}),
         poll_interval_seconds=0.1,
     )
 
 
-def _prune(engine: PostgresWorkerEngine) -> Service:
+def _prune(roles: Roles) -> Service:
     rule = PruneRule(JobState.COMPLETED, timedelta(days=1))
-    return Pruner(engine, [rule], is_leader=lambda: True)
+    return Pruner(roles.maintainer, [rule], is_leader=lambda: True)
 
 
-LOOPS: dict[str, Callable[[PostgresEngine, PostgresWorkerEngine, ClaimBlock], Service]] = {
+def _stage(roles: Roles) -> Service:
+    return Stager(roles.maintainer, roles.maintainer.open_listener(), is_leader=lambda: True)
+
+
+LOOPS: dict[str, Callable[[Roles, ClaimBlock], Service]] = {
     "fetch": _producer,
-    "ack": lambda store, engine, claims: Acker(engine, claims),
-    "beat": lambda store, engine, claims: Heartbeats(engine, on_dead=lambda worker: None),
-    "lead": lambda store, engine, claims: Leader(engine, uuid4()),
-    "stage": lambda store, engine, claims: Stager(engine, store.open_listener(), is_leader=lambda: True),
-    "prune": lambda store, engine, claims: _prune(engine),
-    "rescue": lambda store, engine, claims: Lifeline(engine, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
+    "ack": lambda roles, claims: Acker(roles.fetcher, claims),
+    "beat": lambda roles, claims: Heartbeats(roles.registrar, on_dead=lambda worker: None),
+    "lead": lambda roles, claims: Leader(roles.maintainer, uuid4()),
+    "stage": lambda roles, claims: _stage(roles),
+    "prune": lambda roles, claims: _prune(roles),
+    "rescue": lambda roles, claims: Lifeline(roles.maintainer, Led(), silent=dict, dead=list),  # type: ignore[arg-type]
 }
 
 
@@ -94,8 +98,8 @@ LOOPS: dict[str, Callable[[PostgresEngine, PostgresWorkerEngine, ClaimBlock], Se
 def test_b56_a_loop_whose_connection_ends_works_again_within_ten_seconds(
     name: str, store: PostgresEngine, claims: ClaimBlock
 ) -> None:
-    engine = store.open_worker()
-    service = LOOPS[name](store, engine, claims)
+    service = LOOPS[name](Roles(store), claims)
+    engine = getattr(service, "_engine", None) or service._fetcher  # type: ignore[attr-defined]
     service.start()
     try:
 
@@ -136,7 +140,7 @@ def test_b36_a_job_that_runs_ten_times_longer_than_the_silence_is_started_once(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(heart_module, "time", clock)
-    with store.open_worker() as mine, store.open_worker() as theirs:
+    with Roles(store) as mine, Roles(store) as theirs:
         worker = _register(mine)
         beating = Heartbeats(mine, on_dead=lambda worker: None)
         beating.add(worker, claims)
@@ -170,20 +174,20 @@ def test_b89_acking_staging_and_rescuing_the_same_rows_shows_nobody_a_deadlock(s
     stop = threading.Event()
     errors: list[Exception] = []
 
-    def loop(work: Callable[[PostgresWorkerEngine], object]) -> None:
+    def loop(work: Callable[[Roles], object]) -> None:
         try:
-            with store.open_worker() as engine:
+            with Roles(store) as engine:
                 while not stop.is_set():
                     work(engine)
         except Exception as error:
             errors.append(error)
 
-    with store.open_worker() as engine:
+    with Roles(store) as engine:
         workers = [_register(engine) for _ in range(2)]
     last = [JobState.COMPLETED, JobState.RETRYABLE, JobState.SCHEDULED, JobState.AVAILABLE]
 
-    def drain(worker: UUID) -> Callable[[PostgresWorkerEngine], object]:
-        def work(engine: PostgresWorkerEngine) -> None:
+    def drain(worker: UUID) -> Callable[[Roles], object]:
+        def work(engine: Roles) -> None:
             jobs = engine.fetch("default", 200, worker)
             acks = []
             for job in reversed(jobs):
@@ -194,7 +198,7 @@ def test_b89_acking_staging_and_rescuing_the_same_rows_shows_nobody_a_deadlock(s
 
         return work
 
-    acts: list[Callable[[PostgresWorkerEngine], object]] = [
+    acts: list[Callable[[Roles], object]] = [
         *(drain(worker) for worker in workers),
         lambda engine: engine.stage(1000),
         lambda engine: engine.stage(1000),

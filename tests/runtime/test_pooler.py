@@ -28,6 +28,7 @@ from tests.ledger import sessions, tasks
 from tests.ledger.models import Entry
 from tests.ledger.sessions import LOOK
 from tests.processes import environment, eventually, open_to_others, worker
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -229,7 +230,7 @@ def test_t01_nothing_of_who_enqueues_is_left_on_the_sessions_of_a_pooler(pooler:
 def test_t01_a_connection_of_ours_has_its_settings_behind_a_pooler_too(pooler: int) -> None:
     with mock.patch.dict(connection.settings_dict, {"HOST": "127.0.0.1", "PORT": pooler}):
         connection.close()
-        with PostgresEngine("default", statement_timeout_seconds=7).open_worker() as engine:
+        with Roles(PostgresEngine("default", statement_timeout_seconds=7)) as engine:
             names = ("statement_timeout", "jit", "transaction_isolation", "TimeZone")
             values = engine.attempt(
                 lambda own: [own.execute(f"SELECT current_setting('{name}')").fetchone() for name in names]

@@ -20,6 +20,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
+from tests.roles import Roles
 from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,12 +52,12 @@ class Bench:
         )
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
-        self.acker = Acker(store.open_worker(), self.claims)
+        self.acker = Acker(Roles(store), self.claims)
         lane = HeldLane(["default"], 3, begin_first(self.started), _never)
         self.producer = Producer(
             self.worker,
             self.engine,
-            store.open_listener(),
+            self.engine.open_listener(),
             [lane],
             self.acker,
             self.claims,

@@ -24,6 +24,7 @@ from tests import stores
 from tests.backlog import engine, live, stored
 from tests.ledger import tasks
 from tests.processes import drain
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,7 +93,7 @@ def test_t62_a_delayed_job_of_such_a_time_keeps_no_other_from_being_staged(time:
     edit(int(odd.id), scheduled_at=time)
     edit(int(good.id), scheduled_at="2020-01-01 00:00+00")
 
-    with engine().open_worker() as worker:
+    with Roles(engine()) as worker:
         staged = worker.stage()
 
     assert stored(good).state is JobState.AVAILABLE
@@ -104,7 +105,7 @@ def test_t62_a_delayed_job_of_such_a_time_keeps_no_other_from_being_staged(time:
 def test_t62_rows_of_workers_queues_and_the_crontab_are_shown_whatever_their_times(time: str) -> None:
     crontab.add("odd", tasks.noop, "* * * * *")
     engine().pause("odd")
-    with engine().open_worker() as own:
+    with Roles(engine()) as own:
         own.register([WorkerInfo(id=uuid4(), name="odd", hostname="here", pid=1, queues={}, concurrency=1)])
         with connection.cursor() as cursor:
             cursor.execute("UPDATE djqueue_worker SET beat_at = %s, started_at = %s", [time, time])
@@ -242,7 +243,7 @@ def test_t62_a_delayed_job_that_cannot_be_read_keeps_no_other_from_being_staged(
     odd, good = (int(tasks.record.using(run_after=timedelta(hours=1)).enqueue(name).id) for name in ("odd", "good"))
     server.set(f"{{djqueue}}:{kind}:{odd}", b"garbage")
 
-    with engine().open_worker() as worker:
+    with Roles(engine()) as worker:
         worker.stage(now=engine().now() + timedelta(hours=2))
 
     assert engine().get(good).state is JobState.AVAILABLE  # type: ignore[union-attr]
@@ -267,7 +268,7 @@ def test_t62_a_job_that_runs_at_most_once_and_cannot_be_read_is_parked(
 def test_t62_a_run_that_is_spoiled_while_its_job_executes_is_written_anew(server: Any, value: bytes) -> None:
     id = int(tasks.record.enqueue("one").id)
     me = uuid4()
-    with engine().open_worker() as worker:
+    with Roles(engine()) as worker:
         worker.register([WorkerInfo(id=me, name="test", hostname="here", pid=1, queues={}, concurrency=1)])
         [job] = worker.fetch("default", 1, me)
         worker.ack([Ack(id, job.claim, JobState.RETRYABLE, 1.0, 2.0, error="{}")])

@@ -24,6 +24,7 @@ from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
+from tests.roles import Roles
 from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,9 +44,9 @@ class Looks(PostgresWorkerEngine):
         self.at.append(queue)
         return super().fetch(queue, *args, **options)
 
-    def ready(self, queues: Any) -> set[str]:
+    def ready(self, queues: Any, **options: Any) -> set[str]:
         self.at.append("all the others")
-        return super().ready(queues)
+        return super().ready(queues, **options)
 
 
 class Marks(PostgresListener):
@@ -82,7 +83,7 @@ class Bench:
         self.looks.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
         self.claims = ClaimBlock.create()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
-        self.acker = Acker(store.open_worker(), self.claims)
+        self.acker = Acker(Roles(store), self.claims)
         self.started: list[Execution] = []
         self.lanes = [HeldLane(queues, slots, begin_first(self.started)) for queues, slots in lanes]
         self.producer = Producer(
@@ -363,8 +364,8 @@ def test_t72_a_job_that_comes_between_the_look_and_the_sleep_is_found(bench: Cal
     one = bench((MANY, 50))
     look = one.looks.ready
 
-    def then_enqueue(queues: Any) -> set[str]:
-        found = look(queues)
+    def then_enqueue(queues: Any, **options: Any) -> set[str]:
+        found = look(queues, **options)
         one.looks.ready = look  # type: ignore[method-assign]
         tasks.noop.using(queue_name=MANY[-1]).enqueue()
         return found

@@ -34,8 +34,7 @@ from djqueue.engines.control import (
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.wakes import wake_after_commit
-from djqueue.engines.protocol import put_back
+from djqueue.engines.postgres.wakes import put_back, wake_after_commit
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import Controlled, ControlOutcome, Found, JobFilter, Newest, QueueRules, WorkerStatus
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState

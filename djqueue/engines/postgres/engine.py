@@ -208,6 +208,16 @@ class PostgresEngine(Control):
         """Look at everything that tells whether jobs flow."""
         return health(self.alias)
 
+    def open_fetcher(self) -> PostgresWorkerEngine:
+        return self.open_worker()
+
+    def open_registrar(self) -> PostgresWorkerEngine:
+        return self.open_worker()
+
+    def open_maintainer(self, *, waits: bool = False) -> PostgresWorkerEngine:
+        """A lock that others hold raises ``EngineBusy`` within a moment."""
+        return self.open_worker() if waits else self.open_maintenance()
+
     def open_worker(self) -> PostgresWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
         return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)

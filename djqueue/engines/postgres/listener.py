@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -36,9 +36,10 @@ _QUIET_SECONDS = 30.0
 class PostgresListener:
     """``listen=False``: there is no LISTEN here (a pooler in between); ``wait`` is only a sleep."""
 
-    def __init__(self, alias: str, *, listen: bool = True) -> None:
+    def __init__(self, alias: str, *, listen: bool = True, translate: Callable[[str], str] = lambda name: name) -> None:
         self._alias = alias
         self._listen = listen
+        self._translate = translate
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._socket = -1
         self._connect_after = 0.0
@@ -120,7 +121,7 @@ class PostgresListener:
             except psycopg.OperationalError as error:
                 self._lose(error)
         woken, self._woken = self._woken, set()
-        return woken
+        return set(map(self._translate, woken))
 
     def interrupt(self) -> None:
         """End the current or next ``wait``; for other threads and signal handlers."""

@@ -18,6 +18,13 @@ from djqueue.jobs.records import InsertedJob, NewJob
 
 logger = logging.getLogger("djqueue.wake")
 
+PUT_BACK = "!"
+
+
+def put_back(queue: str) -> str:
+    """Return the name under which workers whose fetches skip jobs are told that one was put back into this queue."""
+    return f"{queue}{PUT_BACK}"
+
 
 class Wake:
     """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""

@@ -20,9 +20,11 @@ from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name
 from djqueue.engines.postgres.fetch_cursor import Place
+from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.pruning import Pruning
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.protocol import SOON_SECONDS, STAGE, put_back
+from djqueue.engines.postgres.wakes import PUT_BACK, put_back
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.jobs.health import Concern, Inspection
 from djqueue.jobs.records import (
@@ -45,6 +47,7 @@ _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a ye
 _SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
 _RELEASE_MILLISECONDS = 10
 _TAKEN_SECONDS = 1.0
+_WATCH_SECONDS = 1.0
 _id = operator.itemgetter(0)
 _claimed = partial(tuple.__new__, ClaimedJob)
 """What ClaimedJob._make does, but in C: there is one per job."""
@@ -68,6 +71,10 @@ class PostgresWorkerEngine(Pruning):
             lock_timeout_seconds=lock_timeout_seconds,
         )
         self._places: dict[str, Place] = {}
+        self._listener: PostgresListener | None = None
+        self._watched = 0.0
+        """When the names under which we are told of jobs that were put back were last marked, by the monotonic clock."""
+        self.is_partial = False
         self._unstageable: list[int] = []
         self._taken_keys: dict[str, float] = {}
         """Unique keys that a transaction has taken which is still open, and until when to leave their follow-ups alone."""
@@ -84,37 +91,62 @@ class PostgresWorkerEngine(Pruning):
             concerns.append(Concern(id="djqueue.E007", text=text, hint="Upgrade it.", is_fatal=True))
         return Inspection(server=f"PostgreSQL {version}", concerns=concerns)
 
-    def fetch(
-        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
-    ) -> list[ClaimedJob]:
-        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim.
-
-        Where dead entries make the way from the start a long one, begin where the last fetch ended; see ``fetch_cursor.py``.
-        """
+    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+        """Where the way from the start leads past many dead entries, continue where the last fetch ended: ``fetch_cursor.py``."""
         self._role = _role(worker)  # of a connection that is still to be opened
         params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
         if (place := self._places.get(queue)) is None:
             place = self._places[queue] = Place()
         began = time.monotonic()
-        if place.is_skipping and not from_start and began < place.scan_at:
+        if place.is_skipping and began < place.scan_at:
+            self._watch_put_back(began)
             jobs = list(map(_claimed, self._run("fetch_after", {**params, **place.ranges()})))
             place.note_shortcut(jobs, limit)
             if jobs:
+                self.is_partial = True
                 return jobs
             began = time.monotonic()
         jobs = list(map(_claimed, self._run("fetch", params)))
+        self.is_partial = False
         if place.note_scan(jobs, limit, time.monotonic() - began):
             self._look_how_far(queue, place)
         return jobs
 
-    def ready(self, queues: Collection[str]) -> set[str]:
-        """Return those of these queues that have something to fetch."""
-        return {queue for (queue,) in self._run("ready", {"queues": list(queues)})}
+    def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
+        """A hint counts the queues in which fetches skip: the search walks from the start."""
+        skipped = self._skipping.intersection(queues) if is_hint else set()
+        return skipped.union(
+            queue for (queue,) in self._run("ready", {"queues": list(skipped.symmetric_difference(queues))})
+        )
+
+    def open_listener(self) -> PostgresListener:
+        """Open the listener of this thread, which also tells it of jobs that were put back, and of jobs that are due soon."""
+        self._listener = PostgresListener(self._alias, listen=self._listen, translate=self._hear)
+        return self._listener
+
+    def _hear(self, name: str) -> str:
+        """Note what a wake-up means for the next search; return the name under which the waiting thread knows it."""
+        if name == STAGE:
+            self._stage_all_at = 0.0
+        elif name.endswith(PUT_BACK):
+            name = name.removesuffix(PUT_BACK)
+            self._begin_at_the_start([name])
+        return name
+
+    def _begin_at_the_start(self, queues: Collection[str]) -> None:
+        for queue in queues:
+            if (place := self._places.get(queue)) is not None:
+                place.scan_at = 0.0
 
     @property
-    def skipping(self) -> Collection[str]:
-        """The queues in which fetches take a shortcut."""
-        return [queue for queue, place in self._places.items() if place.is_skipping]
+    def _skipping(self) -> set[str]:
+        return {queue for queue, place in self._places.items() if place.is_skipping}
+
+    def _watch_put_back(self, now: float) -> None:
+        """Ask to be told of jobs that are put back where fetches skip them; repeatedly, for marks that another worker had."""
+        if self._listener is not None and now - self._watched > _WATCH_SECONDS:
+            self._watched = now
+            self._listener.mark([put_back(queue) for queue in self._skipping])
 
     def _look_how_far(self, queue: str, place: Place) -> None:
         began = time.monotonic()
@@ -203,14 +235,14 @@ class PostgresWorkerEngine(Pruning):
         """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         return list(map(CancelRequest._make, self._run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
-    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues.
 
         A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
         Where dead entries make the search from the start a long one, search after what the last full one staged.
         """
         began = time.monotonic()
-        is_skipping = not from_start and now is None and began < self._stage_all_at
+        is_skipping = now is None and began < self._stage_all_at
         since = self._staged_until if is_skipping else None
         params = {"limit": limit, "ids": None, "skip": self._unstageable, "since": since, "now": now}
         try:
@@ -324,6 +356,12 @@ class PostgresWorkerEngine(Pruning):
         )
         self.wake({*queues, *map(put_back, queues)})
         return Rescued(requeued, discarded, queues, cancelled, left)
+
+    def reclaim(self, worker: UUID, kept: Mapping[int, int], *, now: datetime | None = None) -> Rescued:
+        """Put back what the store holds for a living worker but the worker does not know of; no attempt is spent."""
+        rescued = self.rescue([worker], ran={}, kept=kept, now=now)
+        self._begin_at_the_start(rescued.queues)
+        return rescued
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer has no worker row."""

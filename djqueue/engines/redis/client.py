@@ -55,8 +55,9 @@ class Client:
         """The one key that is named to the server: in a cluster it says where to go. The scripts build the others from it."""
         self.name = name
         """What the server calls the next connection."""
+        self.prefix = prefix
         self._pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
-        self._nodes = nodes
+        self.nodes = nodes
         self._answer_timeout = answer_timeout_seconds
         self._connection: AbstractConnection | None = None
         self.socket: socket.socket | None = None
@@ -128,12 +129,12 @@ class Client:
                 raise
             for answer in answers:
                 if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("MOVED "):
-                    self._nodes.move(str(answer).split(" ")[2])
+                    self.nodes.move(str(answer).split(" ")[2])
                     self.close()
                     break
             else:
                 return answers
-        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self._nodes}.")
+        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self.nodes}.")
 
     def _send(self, message: bytes, *, is_script: bool) -> None:
         if self._connection is not None and (
@@ -151,7 +152,7 @@ class Client:
                 # What did not leave completely was not done: it may be sent again on another connection.
                 self.close()
                 if is_last:
-                    raise _undone(f"The server at {self._nodes} hung up: {error}") from error
+                    raise _undone(f"The server at {self.nodes} hung up: {error}") from error
 
     def _receive(self) -> Any:
         while (answer := self._answers.gets()) is False:
@@ -168,7 +169,7 @@ class Client:
             self._answers.feed(data)
         except OSError as error:
             self.close()
-            raise EngineUnavailable(f"The server at {self._nodes} did not answer: {error}") from error
+            raise EngineUnavailable(f"The server at {self.nodes} did not answer: {error}") from error
 
     def _has_ended(self) -> bool:
         """Say whether the server has closed a connection that was not used for a while."""
@@ -180,9 +181,9 @@ class Client:
 
     def _connect(self, *, is_script: bool) -> None:
         error: Exception | None = None
-        for home in self._nodes.candidates():
+        for home in self.nodes.candidates():
             # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
-            connection = self._nodes.connection(
+            connection = self.nodes.connection(
                 home,
                 client_name=self.name,
                 protocol=self.protocol,
@@ -196,16 +197,16 @@ class Client:
                 connection.disconnect()
                 error = error or refusal
         else:
-            if error is not None and (denial := denied_login(error, self._nodes, self.key)) is not None:
+            if error is not None and (denial := denied_login(error, self.nodes, self.key)) is not None:
                 raise denial from error
-            raise _undone(f"The server at {self._nodes} cannot be reached: {error}") from error
+            raise _undone(f"The server at {self.nodes} cannot be reached: {error}") from error
         self._connection = connection
         connected: Any = connection._sock
         self.socket = connected
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
-        if not self._nodes.is_known:
-            self._nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
+        if not self.nodes.is_known:
+            self.nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
         answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
         self._has_arrived = not isinstance(answer, hiredis.ReplyError)
         # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one. And
@@ -220,7 +221,7 @@ class Client:
             self.socket.sendall(packed(*args))
         except OSError as error:
             self.close()
-            raise EngineUnavailable(f"The server at {self._nodes} hung up: {error}") from error
+            raise EngineUnavailable(f"The server at {self.nodes} hung up: {error}") from error
         return Client._receive(self)
 
     def _checked(self, answer: Any) -> Any:
@@ -232,19 +233,19 @@ class Client:
             self.close()
         if word == "OOM":
             raise _undone(
-                f"The memory of the server at {self._nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
+                f"The memory of the server at {self.nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
                 " raise its maxmemory, or wait until workers have run what waits."
             )
         if word == "READONLY":
             raise _undone(
-                f"The server at {self._nodes} is a replica, where nothing can be written: point the url at the primary, or at a name"
+                f"The server at {self.nodes} is a replica, where nothing can be written: point the url at the primary, or at a name"
                 f" or proxy that follows it. ({text})"
             )
-        if (denial := denied_command(text, self._nodes, self.key)) is not None:
+        if (denial := denied_command(text, self.nodes, self.key)) is not None:
             raise denial
         if word in _UNAVAILABLE:
-            raise _undone(f"The server at {self._nodes} does not do this now: {text}")
-        raise EngineRefused(f"The server at {self._nodes} does not take this: {text}")
+            raise _undone(f"The server at {self.nodes} does not do this now: {text}")
+        raise EngineRefused(f"The server at {self.nodes} does not take this: {text}")
 
 
 def _undone(text: str) -> EngineUnavailable:

@@ -229,6 +229,16 @@ class RedisEngine(Control, Walks):
         """Open a listener; it connects at its first mark."""
         return RedisListener(self._nodes, self.prefix)
 
+    def open_fetcher(self) -> RedisWorkerEngine:
+        return self.open_worker()
+
+    def open_registrar(self) -> RedisWorkerEngine:
+        return self.open_worker()
+
+    def open_maintainer(self, *, waits: bool = False) -> RedisWorkerEngine:
+        """A script has all its keys to itself, so there is no lock to wait for."""
+        return self.open_worker()
+
     def open_worker(self) -> RedisWorkerEngine:
         """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
         return RedisWorkerEngine(self._open("djqueue:worker"))

@@ -13,6 +13,7 @@ from uuid import UUID
 from djqueue.engines.redis.at_most_once import taken_bytes, taken_columns
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import LONGEST_DELAY_SECONDS, NUMBERS, clock, read_claimed, read_taken
+from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.pruning import Pruning
 from djqueue.engines.redis.server import inspect
@@ -40,11 +41,14 @@ _STAGED_AT_ONCE = 500
 class RedisWorkerEngine(Pruning):
     """The verbs of workers and maintenance on one connection of their own."""
 
-    skipping: Collection[str] = ()
-    """No fetch takes a shortcut: what has been claimed is not in the way of what waits."""
+    is_partial = False
+    """Fetches skip nothing: jobs that have been claimed are not in the way of those that wait."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    def open_listener(self) -> RedisListener:
+        return RedisListener(self._client.nodes, self._client.prefix)
 
     def __enter__(self) -> Self:
         return self
@@ -60,9 +64,7 @@ class RedisWorkerEngine(Pruning):
         """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
         return inspect(self._client)
 
-    def fetch(
-        self, queue: str, limit: int, worker: UUID, *, from_start: bool = False, now: datetime | None = None
-    ) -> list[ClaimedJob]:
+    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
         claimed: list[ClaimedJob] = []
         while (wanted := min(limit - len(claimed), LIMIT)) > 0:
@@ -88,7 +90,7 @@ class RedisWorkerEngine(Pruning):
         self._client.run("park", clock(now), *bad)
         return claimed
 
-    def ready(self, queues: Collection[str]) -> set[str]:
+    def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
         """Return those of these queues that have something to fetch."""
         names = list(queues)
         found: set[str] = set()
@@ -152,7 +154,7 @@ class RedisWorkerEngine(Pruning):
             requests += [CancelRequest(int(id), claim, by.decode(), reason.decode()) for id, claim, by, reason in rows]
         return requests
 
-    def stage(self, limit: int = 5000, *, from_start: bool = False, now: datetime | None = None) -> Staged:
+    def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
         """Make due jobs available and wake whoever sleeps on their queues."""
         count, next_in = 0, None
         queues: set[str] = set()
@@ -234,6 +236,10 @@ class RedisWorkerEngine(Pruning):
         if not workers:
             return Rescued()
         return self._rescue(self._client.pack(list(map(str, workers))), ran, kept, as_noted, reason, limit, now)
+
+    def reclaim(self, worker: UUID, kept: Mapping[int, int], *, now: datetime | None = None) -> Rescued:
+        """Put back what the store holds for a living worker but the worker does not know of; no attempt is spent."""
+        return self.rescue([worker], ran={}, kept=kept, now=now)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
         """Take jobs back whose claimer is not known."""

@@ -76,7 +76,7 @@ class Command(ReportingCommand):
     def _prune(self, backend: Any, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
         count = 0
         place: Any = None
-        with backend.engine.open_worker() as engine:
+        with backend.engine.open_maintainer(waits=True) as engine:
             while True:
                 began = time.monotonic()
                 pruned = engine.prune(rules, place=place, limit=STEP, queue=queue, is_dry_run=is_dry_run)

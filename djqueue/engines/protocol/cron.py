@@ -1,17 +1,17 @@
-"""The seam between the crontab and a store: a part of ``protocol.py``, whose rules hold here too."""
+"""Store the crontab and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
+from djqueue.engines.protocol.session import Session
 from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 
 
-class CronEngine(AbstractContextManager["CronEngine"], Protocol):
+class CronStore(Session, Protocol):
     """The crontab: what runs when, and what became of each time.
 
     Any number of schedulers may work on it: each nominal time of an entry is acted upon once.
@@ -31,7 +31,7 @@ class CronEngine(AbstractContextManager["CronEngine"], Protocol):
     ) -> Ticked:
         """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
 
-        ``rule`` decides about a job whose unique key is held, as in ``Engine.insert``; a duplicate is a skipped time.
+        ``rule`` decides about a job whose unique key is held, as in ``Inserter.insert``; a duplicate is a skipped time.
 
         Stale, and nothing done, when the entry is not as it was read.
         """
@@ -85,6 +85,3 @@ class CronEngine(AbstractContextManager["CronEngine"], Protocol):
 
     def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
         """Delete ticks that are older; return how many went. No time runs again for it."""
-
-    def close(self) -> None:
-        """Close the connection. Idempotent."""
