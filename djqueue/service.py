@@ -43,6 +43,8 @@ class Service:
         """Number of failures in a row."""
         self._pauses = growing_pauses(_FIRST_PAUSE_SECONDS, self.longest_pause_seconds)
         self._reminder = Reminder()
+        self.last_run: float | None = None
+        """When a service of the leader last did its work as the leader, by the monotonic clock; None before that."""
         self.last_success = time.monotonic()
         """When ``run_once`` last returned, by the monotonic clock."""
 

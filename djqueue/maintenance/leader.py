@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Protocol
 from uuid import UUID
 
 from djqueue import telemetry
@@ -19,10 +18,6 @@ STUCK_SECONDS = 60.0
 VITAL = ("stager", "lifeline", "scheduler")
 
 
-class HasLastRun(Protocol):
-    last_run: float | None
-
-
 class Leader(Service):
     name = "leader"
 
@@ -34,7 +29,7 @@ class Leader(Service):
         self._elected = 0.0
         self._may_lead_at = 0.0
         self.term = 0
-        self.loops: dict[str, HasLastRun] = {}
+        self.loops: dict[str, Service] = {}
         """Services of the leader by name; each renewal stores when they last ran."""
 
     @property

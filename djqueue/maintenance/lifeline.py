@@ -71,8 +71,6 @@ class Lifeline(Service):
         self._dead_since: dict[UUID, float] = {}
         self._swept_term = -1
         self._swept_at = 0.0
-        self.last_run: float | None = None
-        """When this process, as the leader, last looked at all workers, by the monotonic clock."""
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""

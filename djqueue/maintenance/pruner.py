@@ -41,8 +41,6 @@ class Pruner(Service):
         self._began = 0.0
         self._worked = 0.0
         self._deleted = 0
-        self.last_run: float | None = None
-        """When it last took a step, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Take one step of a pass; return how long to rest after it."""

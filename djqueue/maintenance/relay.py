@@ -39,8 +39,6 @@ class Relay(Service):
         self._is_leader = is_leader
         self._age = age
         self._aside: dict[UUID, float] = {}
-        self.last_run: float | None = None
-        """When it last looked, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Send one batch of each outbox; return the seconds until the next look."""

@@ -67,8 +67,6 @@ class Scheduler(Service):
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
         self._aside: dict[int, float] = {}
         self._pruned = time.monotonic()
-        self.last_run: float | None = None
-        """When it last acted on all due entries, as the leader, by the monotonic clock."""
 
     def run_once(self, now: datetime | None = None) -> float:
         """Act on every due entry; return the seconds until the next time, one second at most."""

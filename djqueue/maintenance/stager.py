@@ -30,8 +30,6 @@ class Stager(Service):
         self._engine = engine
         self._listener = listener
         self._is_leader = is_leader
-        self.last_run: float | None = None
-        """When jobs were last staged, or none were due, by the monotonic clock."""
 
     def wake(self) -> None:
         self._listener.interrupt()
