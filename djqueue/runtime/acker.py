@@ -59,15 +59,15 @@ class Acker(Service):
         self._batch: list[tuple[Ack, int]] = []
         self._limit = BATCH_LIMIT
         self._lonely: dict[int, tuple[int, int]] = {}
-        """By claim_slot: how often a large outcome failed alone, and how many outcomes had been written when it first did."""
+        """By claim slot: how often a large outcome failed alone, and how many outcomes had been written when it first did."""
         self._when_accepted: dict[int, Callable[[], None]] = {}
-        """By claim_slot: who wants to know that an outcome is stored."""
+        """By claim slot: function to call once the outcome is stored."""
         self.stale = 0
         """Number of outcomes that came too late: the job was rescued or handed back meanwhile."""
         self.accepted = 0
 
     def put(self, ack: Ack, claim_slot: int, *, when_accepted: Callable[[], None] | None = None) -> None:
-        """Write this outcome soon; ``claim_slot`` is where its claim stands in the claim block."""
+        """Write this outcome soon; ``claim_slot`` is the index of its claim in the claim block."""
         if when_accepted is not None:
             self._when_accepted[claim_slot] = when_accepted
         self._queue.put((ack, claim_slot))
