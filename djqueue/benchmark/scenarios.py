@@ -161,7 +161,7 @@ class Benchmark:
         task = self._task(tasks.noop)
         with self._worker("--concurrency", "10"):
             for rate in self.plan.rates:
-                count = int(rate * self.plan.seconds)
+                count = max(1, int(rate * self.plan.seconds))
                 self._warm_up(task)
                 self._prepare(count)
                 start = time.time() + 0.1

@@ -9,14 +9,18 @@ from importlib import import_module
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connections
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connections
+from django.db import Error as AnyDatabaseError
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import InvalidTaskBackend, task_backends
+from djqueue.engines.postgres.denials import forbidden, unreachable
 from djqueue.exceptions import InvalidOptions
 from djqueue.outbox.rows import Outbox
+
+_INSUFFICIENT_PRIVILEGE = "42501"
 
 
 def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
@@ -44,6 +48,16 @@ def backend_of(alias: str) -> Any:
     if (database := backend.database_of_tables) is not None and (problem := _migrations_problem(database)):
         raise CommandError(problem)
     return backend
+
+
+def database_problem(error: AnyDatabaseError, alias: str | None) -> str:
+    """Say in a sentence what the database answered, and what to do where that is known."""
+    name, text = alias or DEFAULT_DB_ALIAS, str(error).strip()
+    if getattr(error.__cause__, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+        return str(forbidden(name, error))
+    if isinstance(error, OperationalError):
+        return str(unreachable(name, error))
+    return f"The database {name!r} refused the statement: {text}"
 
 
 def outboxes_of(backend: Any) -> list[Outbox]:

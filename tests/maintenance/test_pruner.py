@@ -138,6 +138,10 @@ class TestCommand:
         assert self.prune("--dry-run") == "1 finished job would be deleted."
         assert kept(engine) == 1
 
+    def test_a_wrong_state_is_told_the_names_of_the_states(self, engine: Engine) -> None:
+        with pytest.raises(CommandError, match=r"choose from '?cancelled'?, '?completed'?, '?discarded'?\)"):
+            self.prune("--state", "available")
+
     def test_age_state_and_queue_can_be_given(self, engine, fill: Fill):
         fill(2, JobState.DISCARDED, queue="mail")
         fill(3, JobState.DISCARDED)

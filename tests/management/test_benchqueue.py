@@ -209,3 +209,25 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
 def test_wrong_arguments_are_a_sentence(args: tuple[str, ...], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         run(*args)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "x", "1e9"])
+def test_seconds_that_never_end_or_send_nothing_are_refused(seconds: str) -> None:
+    with pytest.raises(CommandError, match=rf"--seconds: Invalid number of seconds '{seconds}': use 0.1 to 3600"):
+        run("--seconds=" + seconds)
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_directory_is_refused_before_anything_is_measured(option: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="cannot be written: it is a directory"):
+        run(option, str(tmp_path))
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_figures_that_cannot_be_written_are_reported_in_a_sentence(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("djqueue.benchmark.scenarios.measure", lambda benchmarks, tell: {"default": []})
+
+    with pytest.raises(CommandError, match=r"/dev/full cannot be written: No space left on device\."):
+        run(option, "/dev/full")

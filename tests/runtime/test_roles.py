@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -10,7 +12,7 @@ from django.db import connection
 
 from djqueue.models import FinishedJob
 from tests.ledger import tasks
-from tests.processes import eventually, worker
+from tests.processes import environment, eventually, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,3 +57,19 @@ def test_t04_a_worker_without_rights_ends_with_a_sentence(login: str) -> None:
     assert "Grant" in running.log
     assert "permission denied for table djqueue_" in running.log
     assert "Traceback" not in running.log
+
+
+def test_a_scheduler_without_rights_ends_with_a_sentence(login: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "django", "runcron"],
+        env={**environment(), "DATABASE_URL": login},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert ended.returncode == 1, ended.stderr
+    assert "CommandError: The database 'default' does not let djqueue work" in ended.stderr
+    assert "Grant" in ended.stderr
+    assert "Traceback" not in ended.stderr

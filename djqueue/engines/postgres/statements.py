@@ -1,15 +1,34 @@
-"""The SQL files, read once."""
+"""The SQL files, each read once.
+
+A line ``-- include: NAME`` stands for the text of ``sql/_NAME.sql``, at its own indentation. What follows the name fills the
+places that the included text leaves open: ``-- include: filter age=finished_at`` puts ``finished_at`` for ``{age}``.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-_DIRECTORY = Path(__file__).parent / "sql"
+DIRECTORY = Path(__file__).parent / "sql"
+_INCLUDE = re.compile(r"(?P<indent> *)-- include: (?P<name>\w+)(?P<values>(?: \w+=\S+)*)")
 
 
 @cache
 def sql(name: str) -> str:
-    """Return the statement in ``sql/<name>.sql`` without its comments."""
-    text = (_DIRECTORY / f"{name}.sql").read_text(encoding="utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--")).strip()
+    """Return the statement in ``sql/<name>.sql`` with its includes and without comments."""
+    return "\n".join(line for line in lines_of(name) if not line.lstrip().startswith("--")).strip()
+
+
+def lines_of(name: str) -> Iterator[str]:
+    """Yield the lines of ``sql/<name>.sql`` with its includes and with all comments."""
+    for line in (DIRECTORY / f"{name}.sql").read_text(encoding="utf-8").splitlines():
+        if found := _INCLUDE.fullmatch(line):
+            values = [value.partition("=") for value in found["values"].split()]
+            for included in lines_of(f"_{found['name']}"):
+                for key, _, value in values:
+                    included = included.replace(f"{{{key}}}", value)
+                yield found["indent"] + included
+        else:
+            yield line

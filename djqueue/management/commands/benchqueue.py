@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import sys
@@ -25,6 +26,7 @@ from djqueue.management.reporting import ReportingCommand
 
 _LEAST_JOBS = 100
 """Fewer say nothing about speed."""
+_LEAST_SECONDS, _MOST_SECONDS = 0.1, 3600.0
 
 
 class Command(ReportingCommand):
@@ -41,7 +43,7 @@ class Command(ReportingCommand):
         parser.add_argument("--jobs", type=int, default=20_000, metavar="N", help="Default: %(default)s.")
         parser.add_argument("--concurrency", default="10,100", metavar="N,N", help="Default: %(default)s.")
         parser.add_argument("--rates", default="100,1000", metavar="N,N", help="Jobs sent per second, for pickup.")
-        parser.add_argument("--seconds", type=float, default=5.0, help="How long jobs are sent at each rate.")
+        parser.add_argument("--seconds", type=_seconds, default=5.0, help="How long jobs are sent at each rate.")
         parser.add_argument("--json", metavar="FILE", help="Write the figures here too.")
         parser.add_argument(
             "--plot", metavar="FILE.svg", help="Draw them here: a panel per scenario, a bar per figure."
@@ -52,6 +54,8 @@ class Command(ReportingCommand):
         for name in filter(None, (options["json"], options["plot"])):
             if not Path(name).absolute().parent.is_dir():  # told now and not after all the measuring
                 raise CommandError(f"{name} cannot be written: there is no such directory.")
+            if Path(name).is_dir():
+                raise CommandError(f"{name} cannot be written: it is a directory.")
         # The tasks do not exist in processes without it.
         with tempfile.TemporaryDirectory(prefix="djqueue-benchmark-") as directory:
             os.environ[VARIABLE] = str(Path(directory) / "record")
@@ -67,9 +71,9 @@ class Command(ReportingCommand):
         self.stdout.write(table(figures))
         if options["json"]:
             values = {"machine": about, "jobs": options["jobs"], "backends": as_json(figures)}
-            Path(options["json"]).write_text(f"{json.dumps(values, indent=2)}\n", encoding="utf-8")
+            _write(options["json"], f"{json.dumps(values, indent=2)}\n")
         if options["plot"]:
-            Path(options["plot"]).write_text(plot(f"manage.py benchqueue: {about}", figures), encoding="utf-8")
+            _write(options["plot"], plot(f"manage.py benchqueue: {about}", figures))
 
     def _measure(self, aliases: Sequence[str], options: dict[str, Any]) -> Figures:
         from djqueue.benchmark import scenarios
@@ -96,6 +100,25 @@ def _machine() -> str:
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()},"
         f" Django {django.get_version()}, djqueue {djqueue.__version__}"
     )
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{name} cannot be written: {error.strerror or error}.") from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"Invalid number of seconds {text!r:.80}: use {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}."
+        )
+    return seconds
 
 
 def _numbers(option: str, text: str) -> list[int]:

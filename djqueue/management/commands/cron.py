@@ -11,12 +11,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.core.management.base import CommandError
+from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import add_backend_argument, backend_of
+from djqueue.management.backends import add_backend_argument, backend_of, database_problem
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -49,12 +50,14 @@ class Command(ReportingCommand):
 
     def handle(self, **options: Any) -> None:
         self.is_output_all = options["verb"] in ("list", "show", "next")
-        backend_of(options["backend"])
+        backend = backend_of(options["backend"])
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
         try:
             verb(options)
         except DjqueueError as error:
             raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            raise CommandError(database_problem(error, backend.database_of_tables)) from error
 
     def _list(self, options: dict[str, Any]) -> None:
         entries = crontab.entries(backend=options["backend"])

@@ -41,7 +41,7 @@ class Command(ReportingCommand):
         parser.add_argument(
             "--state",
             action="append",
-            choices=sorted(FINAL_STATES),
+            choices=[state.value for state in sorted(FINAL_STATES)],
             help="Only jobs in this state; may be given several times. Default: all of them.",
         )
         parser.add_argument("--queue", metavar="NAME", help="Only jobs of this queue.")

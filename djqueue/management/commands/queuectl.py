@@ -8,13 +8,13 @@ import sys
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError
+from django.db import Error as DatabaseError
 
 from djqueue import api, conf
 from djqueue.exceptions import DjqueueError
 from djqueue.jobs.records import ControlOutcome, JobFilter
 from djqueue.jobs.states import JobState
-from djqueue.management.backends import add_backend_argument, backend_of
+from djqueue.management.backends import add_backend_argument, backend_of, database_problem
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
 from djqueue.management.reporting import ReportingCommand
@@ -82,7 +82,7 @@ class Command(ReportingCommand):
         except (DjqueueError, ValueError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"The database refused: {str(error).strip()}") from error
+            raise CommandError(database_problem(error, found.database_of_tables)) from error
 
     def _set_queues(self, verb: str, backend: Any, options: dict[str, Any]) -> None:
         names = list(dict.fromkeys(options["queues"]))

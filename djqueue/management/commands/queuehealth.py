@@ -9,11 +9,11 @@ import math
 import sys
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import Error as DatabaseError
 
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
-from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.management.backends import backend_of, database_problem, outboxes_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
@@ -44,7 +44,7 @@ class Command(ReportingCommand):
         try:
             findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
         except DatabaseError as error:
-            findings = [Finding("database", False, str(error).strip(), "Is it up, and has manage.py migrate been run?")]
+            findings = [Finding("database", False, database_problem(error, backend.database_of_tables))]
         except EngineDenied as error:
             findings = [Finding("server", False, str(error))]
         except (EngineUnavailable, EngineRefused) as error:

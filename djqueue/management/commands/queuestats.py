@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError
+from django.db import Error as DatabaseError
 
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
@@ -15,7 +15,7 @@ from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.silence import SILENT_SECONDS
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import backend_of, database_problem
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
@@ -36,7 +36,7 @@ class Command(ReportingCommand):
         try:
             stats = collect(backend.engine, {*backend.queues, *backend.settings.queues})
         except DatabaseError as error:
-            raise CommandError(f"The database did not answer: {str(error).strip()}") from error
+            raise CommandError(database_problem(error, backend.database_of_tables)) from error
         except EngineUnavailable as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(stats, indent=2) if options["json"] else _table(stats))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backends import backend_of
 from djqueue.management.notices import notice
@@ -47,7 +49,7 @@ class Command(BaseCommand):
         if options["verbosity"]:
             notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
-        scheduler = Scheduler(backend.engine.open_cron(), store=backend.engine.store)
+        scheduler = _FirstDenialEnds(backend.engine.open_cron(), store=backend.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
         with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._ends_process) as signals:
@@ -58,4 +60,22 @@ class Command(BaseCommand):
         code = 0 if scheduler.is_alive else 1
         scheduler.stop()
         scheduler.join(10)
+        if scheduler.refusal:
+            raise CommandError(scheduler.refusal)
         sys.exit(code)
+
+
+class _FirstDenialEnds(Scheduler):
+    """End, like a worker, if the store denies access before the first run: retrying does not correct settings or rights."""
+
+    refusal = ""
+
+    def run_once(self, now: datetime | None = None) -> float:
+        try:
+            return super().run_once(now)
+        except EngineDenied as error:
+            if self.last_run is not None:
+                raise
+            self.refusal = str(error)
+            self.stop()
+            return 0.0

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -22,6 +23,9 @@ from djqueue.runtime.specs import LaneSpec, SupervisorSpec
 from djqueue.runtime.supervisor import Supervisor
 
 MAX_WORKER_NAME = 200
+MAX_PROCESSES = 1000
+"""A typing error must not fork until the machine stands still: each process takes tens of MB and three connections."""
+MAX_SLOTS = 10_000
 
 
 class Command(BaseCommand):
@@ -35,21 +39,21 @@ class Command(BaseCommand):
         parser.add_argument(
             "--queues",
             default="",
-            metavar="NAME[:N],…",
+            metavar="NAME[:N],...",
             help="Queues to serve. mail:20,default gives 'mail' 20 slots of its own; the other queues share --concurrency."
             " Default: all QUEUES of the backend, or 'default'.",
         )
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
         parser.add_argument(
             "--processes",
-            type=_positive,
+            type=partial(_positive, most=MAX_PROCESSES),
             default=1,
             metavar="N",
             help="Worker processes. Default: %(default)s.",
         )
         parser.add_argument(
             "--concurrency",
-            type=_positive,
+            type=partial(_positive, most=MAX_SLOTS),
             default=10,
             metavar="N",
             help="Jobs that one process runs at once, in threads or on its event loop. Default: %(default)s.",
@@ -147,10 +151,10 @@ def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
         slots = int(number) if colon else (rules.concurrency if rules else None)
         if slots is None:
             shared.append(name)
-        elif 1 <= slots <= 10_000:
+        elif 1 <= slots <= MAX_SLOTS:
             own[name] = slots
         else:
-            raise CommandError(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {slots}.")
+            raise CommandError(f"The concurrency of queue {name!r} is a number from 1 to {MAX_SLOTS}, not {slots}.")
     lanes = [LaneSpec(queues=(name,), slots=slots) for name, slots in own.items()]
     if shared:
         lanes.append(LaneSpec(queues=tuple(shared), slots=concurrency))
@@ -172,13 +176,13 @@ def _banner(spec: SupervisorSpec, backend: Any) -> str:
     return "\n".join(lines)
 
 
-def _positive(text: str) -> int:
+def _positive(text: str, most: int = 10_000_000) -> int:
     try:
         number = int(text)
     except ValueError:
         number = 0
-    if not 1 <= number <= 10_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
+    if not 1 <= number <= most:
+        raise argparse.ArgumentTypeError(f"Invalid number {text!r:.80}: use a whole number from 1 to {most}.")
     return number
 
 

@@ -1,9 +1,7 @@
--- Cancel jobs whose outcome would let them run again, although somebody has asked for their cancellation.
--- Params: as those of ack_requeue.sql, which passes over these jobs. Returns: id and unique_key of those that were
--- accepted; see ack.sql about the claim.
+-- Cancel jobs whose outcome would let them run again, although their cancellation was requested.
+-- Params: as those of ack_requeue.sql, which skips these jobs. Returns: id and unique_key of those that were accepted.
 -- A statement of its own, after that one: a request that was committed while that one waited for the row is in this
 -- one's snapshot, and a request is never withdrawn while its job executes. So one of the two takes every outcome that is not stale.
--- Why the ids are asked for twice: see ack.sql.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -14,27 +12,21 @@ done AS (
     DELETE FROM djqueue_job AS job
     USING outcome AS o
     WHERE
-        job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+        -- include: fence
         AND job.cancel_request IS NOT NULL
     RETURNING
         job.*, o.error AS outcome_error, o.is_spent, o.at,
         o.at - o.started_ago * interval '1 microsecond' AS outcome_started_at,
         o.at - o.finished_ago * interval '1 microsecond' AS outcome_finished_at
 )
-INSERT INTO djqueue_finishedjob (
-    id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-    ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
-)
-SELECT
-    id, 'cancelled', queue, task, args, kwargs, priority, CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
-    max_attempts, claim,
-    attempted_by, COALESCE(outcome_started_at, attempted_at), inserted_at, ready_at, scheduled_at, expires_at,
-    COALESCE(started_at, outcome_started_at), outcome_finished_at,
+-- include: to_history
+    'cancelled', CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
+    COALESCE(outcome_started_at, attempted_at), COALESCE(started_at, outcome_started_at), outcome_finished_at,
     errors || COALESCE(jsonb_set(outcome_error, '{at}', to_jsonb(outcome_finished_at), false), '[]') || jsonb_build_object(
         'attempt', CASE WHEN is_spent IS NOT FALSE THEN attempt ELSE attempt - 1 END,
         'at', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'by', cancel_request -> 'by',
         'exception', 'djqueue.exceptions.Cancel', 'message', COALESCE(cancel_request ->> 'reason', ''), 'traceback', ''
     ),
-    NULL, meta, unique_key, cancel_request
+    NULL, cancel_request
 FROM done
 RETURNING id, unique_key

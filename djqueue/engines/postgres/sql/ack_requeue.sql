@@ -3,13 +3,12 @@
 -- (microseconds back from this write; null: the function never began), delay (seconds until due, for the states that wait),
 -- error (may be null), is_spent (false gives the attempt back; null: true), note (an object to merge into meta, may be null);
 -- now timestamptz (null: the database's clock).
--- Returns: id, queue, state of the jobs that were accepted; see ack.sql about the claim. A job that somebody wants cancelled is
--- passed over: it does not run again. What is not accepted here is offered to ack_cancelled.sql.
--- A job handed back (available, not spent) keeps its ready_at, and with it its place in the queue. A state that waits, with no
--- time to wait, is available at once: no stager has to come by.
--- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
--- that never ends before its worker does would start for ever. The last attempt is never taken this way: the worker discards it.
--- Why the ids are asked for twice, and which errors stay: see ack.sql.
+-- Returns: id, queue, state of the jobs that were accepted. A job whose cancellation was requested is skipped: it must not run
+-- again. What is not accepted here is offered to ack_cancelled.sql.
+-- A job handed back (available, not spent) keeps its ready_at, and with it its position in the queue. A waiting state without a delay
+-- becomes available at once, without the stager.
+-- A job that began and was interrupted gets its attempt back three times; from then on an interruption spends one, or a job
+-- that always outlasts its worker would start for ever. The last attempt is never spent this way: the worker discards the job.
 WITH outcome AS MATERIALIZED (
     SELECT o.*, COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
     FROM unnest(
@@ -31,11 +30,9 @@ SET
     started_at = COALESCE(job.started_at, o.at - o.started_ago * interval '1 microsecond'),
     errors = CASE
         WHEN o.error IS NULL THEN job.errors
-        ELSE (CASE
-            WHEN jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50 THEN job.errors
-            WHEN job.errors -> 10 ? 'left_out' THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
-            ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
-        END) || jsonb_set(o.error, '{at}', to_jsonb(o.at), false)
+        ELSE (
+            -- include: capped_errors errors=job.errors
+        ) || jsonb_set(o.error, '{at}', to_jsonb(o.at), false)
     END,
     meta = CASE
         WHEN o.note IS NOT NULL THEN job.meta || o.note
@@ -46,6 +43,6 @@ SET
     END
 FROM outcome AS o
 WHERE
-    job.id = ANY (ARRAY(SELECT id FROM outcome)) AND job.id = o.id AND job.claim = o.claim AND job.state = 'executing'
+    -- include: fence
     AND job.cancel_request IS NULL
 RETURNING job.id, job.queue, job.state

@@ -2,13 +2,9 @@
 -- Params: none. Returns: queue, oldest_seconds (null: nobody waits), is_paused, is_served (by a worker that has beaten lately).
 -- Two loose scans of the index djqueue_job_fetch: one descent per queue and one per level of each queue, and past what executes
 -- at a level's head. Each level is looked at, for a low one may starve while the high ones flow.
-WITH RECURSIVE name AS (
-    (SELECT queue FROM djqueue_job WHERE ready_at IS NOT NULL ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT job.queue FROM djqueue_job AS job WHERE job.ready_at IS NOT NULL AND job.queue > name.queue ORDER BY job.queue LIMIT 1)
-    FROM name
-    WHERE name.queue IS NOT NULL
-),
+WITH RECURSIVE
+-- include: queue_names
+,
 level AS (
     SELECT queue, 32767::smallint AS priority FROM name WHERE queue IS NOT NULL
     UNION ALL

@@ -1,10 +1,7 @@
--- Store one job without a unique key, and say whether anybody sleeps on its queue: what insert.sql does, at half its price.
+-- Store one job without a unique key, and say whether a worker sleeps on its queue: what insert.sql does, at half its price.
 -- Params: one value per column; now timestamptz (null: the database's clock); asks bool; relaxed bool (the commit does not wait for
 -- the disk). asks and relaxed only where this statement is a transaction of its own: both last until its end.
--- Returns: id, state, inserted_at, is_asleep (somebody has to be woken after the commit, see wake.sql; false if not asked).
--- The lock is asked for here and held until the commit, which spares a transaction: whoever wants to mark his sleep meanwhile
--- (mark.sql) waits for that commit, and sees the job in the look that follows.
--- clock_timestamp(), not now(): see insert.sql.
+-- Returns: id, state, inserted_at, is_asleep (a worker has to be woken after the commit, see wake.sql; false if not asked).
 INSERT INTO djqueue_job (
     state, queue, task, args, kwargs, priority, max_attempts, inserted_at, ready_at, scheduled_at, expires_at, meta
 )
@@ -14,16 +11,8 @@ SELECT
     CASE WHEN due_at > at THEN NULL ELSE at END,
     due_at, ends_at, %(meta)s::jsonb
 FROM (
-    SELECT
-        at,
-        COALESCE(
-            %(scheduled_at)s::timestamptz, CASE WHEN %(delay)s::interval > interval '0' THEN at + %(delay)s::interval END
-        ) AS due_at,
-        COALESCE(%(expires_at)s::timestamptz, at + %(max_age)s::interval) AS ends_at
-    FROM (SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at) AS clock
+    -- include: job_times
 ) AS times
-WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
-RETURNING
-    id, state, inserted_at,
-    %(asks)s::bool AND state = 'available'
-    AND NOT pg_try_advisory_xact_lock_shared(hashtext('djqueue:' || current_schema()), hashtext(queue)) AS is_asleep
+WHERE
+    -- include: relaxed
+-- include: stored_one

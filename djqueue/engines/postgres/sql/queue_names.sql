@@ -1,12 +1,5 @@
 -- Name the queues that have available or executing jobs.
 -- Params: limit int. Returns: queue, in order.
--- A loose index scan: one descent of the index djqueue_job_fetch per queue. DISTINCT would read a million entries to
--- find three names.
-WITH RECURSIVE name AS (
-    (SELECT queue FROM djqueue_job WHERE ready_at IS NOT NULL ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT job.queue FROM djqueue_job AS job WHERE job.ready_at IS NOT NULL AND job.queue > name.queue ORDER BY job.queue LIMIT 1)
-    FROM name
-    WHERE name.queue IS NOT NULL
-)
+WITH RECURSIVE
+-- include: queue_names
 SELECT queue FROM name WHERE queue IS NOT NULL LIMIT %(limit)s

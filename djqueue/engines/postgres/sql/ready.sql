@@ -1,14 +1,16 @@
--- Say which of these queues have something to fetch: one statement for a worker that serves many.
--- Params: queues text[]. Returns: queue. A paused one is left out.
--- One look into the index per queue; fetch.sql explains the phrases that lead the planner there. A search for the first job from
--- the start: where fetches take a shortcut past dead entries (place.py), this is not asked.
+-- List which of these queues have something to fetch: one statement for a worker that serves many.
+-- Params: queues text[]. Returns: queue. Paused queues are left out.
+-- One index lookup per queue; _claimable.sql explains the LIMIT. It searches the first job from the start: it is not used where
+-- fetches take a shortcut past dead entries (fetch_cursor.py).
 SELECT wanted.queue
 FROM unnest(%(queues)s::text[]) AS wanted (queue)
 CROSS JOIN LATERAL (
     SELECT 1
     FROM djqueue_job
-    WHERE queue = wanted.queue AND ready_at IS NOT NULL AND state <> 'executing'
+    WHERE
+        -- include: available queue=wanted.queue
     ORDER BY priority DESC, ready_at, id
     LIMIT (SELECT 1::bigint)
 ) AS first
-WHERE NOT EXISTS (SELECT 1 FROM djqueue_queue WHERE name = wanted.queue AND paused_at IS NOT NULL)
+WHERE
+    -- include: running queue=wanted.queue

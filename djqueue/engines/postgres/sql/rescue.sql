@@ -64,13 +64,15 @@ lost AS MATERIALIZED (
 ),
 requeued AS (
     UPDATE djqueue_job AS job
-    SET state = 'available', attempt = lost.new_attempt, errors = (CASE
-        WHEN jsonb_array_length(lost.new_errors) = 0 OR jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50
-            THEN job.errors
-        WHEN job.errors -> 10 ? 'left_out'
-            THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
-        ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
-    END) || lost.new_errors,
+    SET
+        state = 'available',
+        attempt = lost.new_attempt, 
+        errors = CASE
+            WHEN jsonb_array_length(lost.new_errors) = 0 THEN job.errors
+            ELSE (
+                -- include: capped_errors errors=job.errors
+            )
+        END || lost.new_errors,
         meta = CASE WHEN lost.new_meta = '{}' THEN job.meta ELSE job.meta || lost.new_meta END
     FROM lost
     WHERE job.ctid = lost.place AND lost.new_state = 'available'
@@ -83,13 +85,8 @@ removed AS (
     RETURNING job.*, lost.new_state, lost.new_attempt, lost.new_errors
 ),
 ended AS (
-    INSERT INTO djqueue_finishedjob (
-        id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-        ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
-    )
-    SELECT
-        id, new_state, queue, task, args, kwargs, priority, new_attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-        ready_at, scheduled_at, expires_at, started_at, (SELECT at FROM clock), errors || new_errors, result, meta, unique_key, cancel_request
+    -- include: to_history
+        new_state, new_attempt, attempted_at, started_at, (SELECT at FROM clock), errors || new_errors, result, cancel_request
     FROM removed
     RETURNING state
 )

@@ -13,19 +13,18 @@ WITH clock AS MATERIALIZED (
 finished AS MATERIALIZED (
     SELECT *
     FROM djqueue_finishedjob
-    WHERE id = ANY(%(ids)s::bigint[]) AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
-    ORDER BY id
-    FOR UPDATE
+    WHERE
+        -- include: chosen
 ),
 inserted AS (
     INSERT INTO djqueue_job (
-        id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
-        ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta, unique_key, cancel_request
+        -- include: carried
+        attempt, attempted_at, started_at, errors, state, max_attempts, ready_at, unique_key
     )
     SELECT
-        id, 'available', queue, task, args, kwargs, priority, attempt, GREATEST(max_attempts, attempt + 1), claim, attempted_by,
-        attempted_at, inserted_at, (SELECT at FROM clock), NULL, NULL, started_at, NULL, errors, NULL, meta,
-        CASE WHEN unique_key LIKE '%%:next' THEN left(unique_key, -5) ELSE unique_key END, NULL
+        -- include: carried
+        attempt, attempted_at, started_at, errors, 'available', GREATEST(max_attempts, attempt + 1), (SELECT at FROM clock),
+        CASE WHEN unique_key LIKE '%%:next' THEN left(unique_key, -5) ELSE unique_key END
     FROM finished
     ORDER BY unique_key, id
     ON CONFLICT DO NOTHING

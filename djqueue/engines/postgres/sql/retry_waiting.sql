@@ -6,10 +6,8 @@ WITH locked AS MATERIALIZED (
     SELECT id
     FROM djqueue_job
     WHERE
-        id = ANY(%(ids)s::bigint[]) AND state IN ('scheduled', 'retryable')
-        AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[]))
-    ORDER BY id
-    FOR UPDATE
+        state IN ('scheduled', 'retryable') AND
+        -- include: chosen
 )
 UPDATE djqueue_job AS job
 SET

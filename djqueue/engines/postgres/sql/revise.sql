@@ -9,20 +9,7 @@
 -- Keys and ids are asked for twice: see ack.sql.
 -- There is always room for one more attempt. What the engine noted in meta stays there.
 WITH input AS MATERIALIZED (
-    SELECT
-        i.*,
-        t.at,
-        COALESCE(i.scheduled_at, CASE WHEN i.delay > interval '0' THEN t.at + i.delay END) AS due_at,
-        COALESCE(i.expires_at, t.at + i.max_age) AS ends_at
-    FROM (
-        SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
-        WHERE NOT %(relaxed)s::bool OR set_config('synchronous_commit', 'off', true) = 'off'
-    ) AS t
-    CROSS JOIN unnest(
-        %(queue)s::text[], %(args)s::jsonb[], %(kwargs)s::jsonb[], %(priority)s::smallint[],
-        %(max_attempts)s::int[], %(scheduled_at)s::timestamptz[], %(delay)s::interval[],
-        %(expires_at)s::timestamptz[], %(max_age)s::interval[], %(meta)s::jsonb[], %(unique_key)s::text[]
-    ) AS i (queue, args, kwargs, priority, max_attempts, scheduled_at, delay, expires_at, max_age, meta, unique_key)
+    -- include: job_input
 ),
 locked AS MATERIALIZED (
     SELECT
