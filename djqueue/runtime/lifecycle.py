@@ -35,6 +35,10 @@ def was_lost(job: ClaimedJob) -> bool:
     return '"lost"' in job.meta
 
 
+class _UnreadableArguments(UnreadableJob):
+    """The job's own arguments are unreadable. A task may raise ``UnreadableJob`` too, and then fails with it."""
+
+
 class Lifecycle:
     def __init__(
         self,
@@ -106,7 +110,7 @@ class Lifecycle:
         try:
             args, kwargs = decode_arguments(job.args, job.kwargs)
         except (ValueError, TypeError, RecursionError) as error:
-            raise UnreadableJob(str(error)) from error
+            raise _UnreadableArguments(str(error)) from error
         if execution.task.takes_context:
             args.insert(0, self._observers.context(execution))
         return args, kwargs
@@ -187,7 +191,7 @@ class Lifecycle:
     def failure(self, execution: Execution, error: BaseException) -> tuple[Ack, Failure | None]:
         """Return the ack of an execution that raised, and the failure to report; None for a snooze, which is no failure."""
         job = execution.job
-        if isinstance(error, UnreadableJob):
+        if isinstance(error, _UnreadableArguments):
             telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))
             return parked(job, error), None
         try:
