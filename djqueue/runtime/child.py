@@ -64,6 +64,7 @@ def main(config: dict[str, Any]) -> None:
 
     from asgiref.sync import SyncToAsync
 
+    from djqueue import stores
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.helper_threads import HelperThreads
@@ -75,15 +76,15 @@ def main(config: dict[str, Any]) -> None:
     spec = WorkerSpec.from_json(config["spec"])
     logs.configure(spec.verbosity)
     registry.autodiscover()
-    backend: Any = task_backends[spec.backend]
+    store = stores.store(spec.backend)
     worker = Worker(
         UUID(config["id"]),
         spec,
-        backend.engine,
-        backend.settings,
+        store.engine,
+        store.settings,
         ClaimBlock(config["claims_fd"]),
         control,
-        backend_class=type(backend),
+        backend_class=type(task_backends[spec.backend]),
     )
     process.hear(worker.stop)
     try:
