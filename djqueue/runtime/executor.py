@@ -60,6 +60,10 @@ def _was_lost(job: ClaimedJob) -> bool:
     return '"lost"' in job.meta
 
 
+class _UnreadableArguments(UnreadableJob):
+    """The arguments of the job itself. A task may raise ``UnreadableJob`` as well, and fails with it."""
+
+
 class _StaleClaim(Exception):
     """The job is no longer ours; roll back."""
 
@@ -369,7 +373,7 @@ class Executor:
         try:
             args, kwargs = decode_arguments(job.args, job.kwargs)
         except (ValueError, TypeError, RecursionError) as error:
-            raise UnreadableJob(str(error)) from error
+            raise _UnreadableArguments(str(error)) from error
         if task.takes_context:
             args.insert(0, self._observers.context(run))
         return args, kwargs
@@ -425,7 +429,7 @@ class Executor:
     def failure(self, run: Run, error: BaseException) -> tuple[Ack, Failure | None]:
         """Return the ack of a run that raised, and what is told of it; None for what was meant, a snooze."""
         job = run.execution.job
-        if isinstance(error, UnreadableJob):
+        if isinstance(error, _UnreadableArguments):
             telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))
             return parked(job, error), None
         try:

@@ -15,7 +15,8 @@ from uuid import uuid4
 
 import pytest
 
-from djqueue import telemetry
+from djqueue import Cancel, Discard, Retry, Snooze, telemetry
+from djqueue.exceptions import JobSignal
 from djqueue.jobs.records import ClaimedJob, TakenJob
 from djqueue.jobs.states import JobState
 from djqueue.runtime.claims import ClaimBlock
@@ -225,6 +226,27 @@ def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> 
 
     assert len(bench.acks.put_back) == 500
     eventually(lambda: (gc.collect(), sum(isinstance(each, Run) for each in gc.get_objects()) <= 2)[1])
+
+
+SIGNALS: dict[str, JobSignal] = {
+    "scheduled": Snooze(60),
+    "retryable": Retry(delay=60),
+    "cancelled": Cancel("late"),
+    "discarded": Discard("late"),
+}
+
+
+def ask_for(state: str) -> None:
+    raise SIGNALS[state]
+
+
+@pytest.mark.parametrize("state", SIGNALS)
+def test_what_a_task_asks_for_after_its_deadline_counts(state: str) -> None:
+    bench = Bench(1)
+
+    bench.run((replace(tasks.noop, func=ask_for, timeout=timedelta(microseconds=1)), [state]))
+
+    assert [put_back[1] for put_back in bench.acks.put_back] == [state]
 
 
 def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from djqueue import api, crontab
 from djqueue.jobs.records import Ack, JobFilter, WorkerInfo
 from djqueue.jobs.states import JobState
 from djqueue.models import Job
+from djqueue.tasks.task import Task
 from tests import settings as test_settings
 from tests import stores
 from tests.backlog import engine, live, stored
@@ -183,6 +184,17 @@ GARBAGE = [b"", b"x", b"garbage", b"\xc1\xc1", b"\x91\xa1a", b"\x97\xa1a\xa1b\xa
 def _with_bad_json(payload: bytes) -> bytes:
     *values, (_, kwargs) = msgpack.unpackb(payload)
     return msgpack.packb([*values, ["no JSON", kwargs]])
+
+
+@pytest.mark.parametrize("task", [tasks.fail_as_unreadable, tasks.fail_as_unreadable_async])
+def test_a_task_that_raises_unreadable_job_fails_like_any_other(task: Task) -> None:
+    result = task.enqueue()
+
+    drain()
+
+    job = stored(result)
+    assert (job.state, job.attempt) == (JobState.DISCARDED, 2)
+    assert [error["message"] for error in job.errors] == ["of another job"] * 2
 
 
 def test_t62_values_that_cannot_be_read_are_parked_and_the_queue_goes_on(server: Any) -> None:
