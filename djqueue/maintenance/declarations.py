@@ -20,10 +20,10 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
-from djqueue import telemetry
+from djqueue import stores, telemetry
 from djqueue.cron.entry import CronDefinition, CronEntry, Declaration, SeenDeclaration
 from djqueue.engines.protocol import CronStore
 from djqueue.exceptions import EngineBusy
@@ -181,8 +181,8 @@ class Declarations:
         return declared
 
     def _is_ours(self, task: Task) -> bool:
-        backend = cast(Any, task.get_backend())
-        return hasattr(backend, "new_job") and backend.engine.store == self._store
+        store = stores.find(task.backend)
+        return store is not None and store.engine.store == self._store
 
     def _change(
         self,

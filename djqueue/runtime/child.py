@@ -64,6 +64,7 @@ def main(config: dict[str, Any]) -> None:
 
     from asgiref.sync import SyncToAsync
 
+    from djqueue import stores
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.django_connections import HelperThreads
@@ -83,14 +84,14 @@ def main(config: dict[str, Any]) -> None:
         max_rss_mebibytes=config["max_rss_mebibytes"],
         max_age_seconds=config["max_age_seconds"],
     )
-    backend: Any = task_backends[spec.backend]
+    store = stores.store(spec.backend)
     worker = Worker(
         spec,
-        backend.engine,
-        backend.settings,
+        store.engine,
+        store.settings,
         ClaimBlock(config["claims_fd"]),
         control,
-        backend_class=type(backend),
+        backend_class=type(task_backends[spec.backend]),
     )
     process.hear(worker.stop)
     try:

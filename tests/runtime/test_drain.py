@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from djqueue.compat import task_backends
+from djqueue import stores as entries
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import Ack, WorkerInfo
 from djqueue.jobs.states import JobState
@@ -188,7 +188,7 @@ def test_a_drain_is_not_over_when_a_claim_without_an_answer_is_given_back_at_the
 @pytest.mark.parametrize("is_drained", [True, False])
 def test_a_drain_looks_once_more_after_a_retired_worker(is_drained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SupervisorSpec(name="t", backend="default", lanes=(LaneSpec(queues=("default",), slots=1),), drain=True)
-    supervisor = Supervisor(spec, engine(), task_backends["default"].settings)
+    supervisor = Supervisor(spec, engine(), entries.store("default").settings)
     supervisor._spawn_after = [float("inf")]
     ours, theirs = socket.socketpair()
     with theirs:

@@ -30,7 +30,7 @@ from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.search import Walks
-from djqueue.engines.redis.unique import holders, insert_unique
+from djqueue.engines.redis.unique import holders, insert_unique, is_simple
 from djqueue.engines.redis.worker import RedisWorkerEngine
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
@@ -94,6 +94,20 @@ class RedisEngine(Control, Walks):
             client = self._local.client = self._open("djqueue")
         return client
 
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        """Store a job at once: by a script of its own if it is available, and has no key or a free one."""
+        if now is None and is_plain(job):
+            client = self.client
+            if job.unique_key is None:
+                at, id = client.run("insert_one", *one(job, client.pack))
+                return InsertedJob(id, JobState.AVAILABLE, moment(at))
+            if is_simple(rule) and (stored := client.run("insert_one", *one(job, client.pack), job.unique_key)):
+                return InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))
+        [inserted] = self._insert([job], None, rule, now)
+        return inserted
+
     def insert(
         self,
         jobs: Sequence[NewJob],
@@ -106,11 +120,15 @@ class RedisEngine(Control, Walks):
         """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
         if not jobs:
             return []
+        if len(jobs) == 1 and ids is None:
+            return [self.insert_one(jobs[0], rule=rule, now=now)]
+        return self._insert(jobs, ids, rule, now)
+
+    def _insert(
+        self, jobs: Sequence[NewJob], ids: Sequence[int] | None, rule: UniqueRule, now: datetime | None
+    ) -> list[InsertedJob]:
         client = self.client
         pack = client.pack
-        if len(jobs) == 1 and jobs[0].unique_key is None and ids is None and now is None and is_plain(jobs[0]):
-            at, id = client.run("insert_one", *one(jobs[0], pack))
-            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         if any(job.unique_key is not None for job in jobs):
             return insert_unique(client, jobs, rule, ids, now)
         calls = []

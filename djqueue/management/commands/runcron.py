@@ -14,7 +14,7 @@ from django.db import connections
 
 from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
@@ -38,12 +38,12 @@ class Command(BaseCommand):
             return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
             notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
-        scheduler = _FirstDenialEnds(backend.engine.open_cron(), store=backend.engine.store)
+        scheduler = _FirstDenialEnds(store.engine.open_cron(), store=store.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
         with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop)) as signals:
