@@ -1,6 +1,6 @@
 """System checks: what ``manage.py check`` and a starting worker say about a project's settings.
 
-The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On
+The tasks framework calls ``check()`` of every backend in TASKS, which calls ``check_store``. On
 Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
 does. Importing this module registers the checks: a project that forgot djqueue in INSTALLED_APPS has to hear of it too, and
 imports the module with the backend that its TASKS name.
@@ -18,8 +18,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
-from djqueue import compat, conf, extras
+from djqueue import compat, conf, extras, stores
 from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
+from djqueue.jobs.names import is_queue_name
+from djqueue.stores import Store
 
 logger = logging.getLogger("djqueue.checks")
 
@@ -28,10 +30,11 @@ _INSTALL = "Add 'djqueue' to INSTALLED_APPS and run manage.py migrate."
 _is_reported = False
 
 
-def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
+def check_store(store: Store) -> list[CheckMessage]:
     """Check one entry of TASKS. Opens no connection."""
     messages: list[CheckMessage] = []
-    where = f"TASKS[{alias!r}]"
+    where = f"TASKS[{store.alias!r}]"
+    queues = store.declared_queues
     if not apps.is_installed("djqueue"):
         messages.append(
             Error(
@@ -52,7 +55,7 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
         )
         queues = []
     try:
-        parsed = conf.parse(options, kind)
+        parsed = store.settings
     except InvalidOptions as error:
         messages.append(Error(str(error), hint=f"Correct {where}['OPTIONS'].", obj=where, id="djqueue.E002"))
     else:
@@ -61,7 +64,7 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
         elif isinstance(parsed, conf.RedisOptions):
             messages += _check_database(where, parsed.database) + _check_packages(where)
         messages += _check_unused_rules(where, queues, parsed.queues)
-    if wrong := sorted(repr(name) for name in queues if not _is_queue_name(name)):
+    if wrong := sorted(repr(name) for name in queues if not is_queue_name(name)):
         messages.append(
             Error(
                 f"No queue names: {', '.join(wrong)}.",
@@ -110,10 +113,10 @@ def check_servers(
     for alias in compat.task_backends if databases else ():
         where = f"TASKS[{alias!r}]"
         try:
-            backend: Any = compat.task_backends[alias]
-            if not hasattr(type(backend), "engine") or any(each.is_serious() for each in backend.check()):
-                continue  # what is wrong with it is told already
-            with backend.engine.open_registrar() as registrar:
+            store = stores.find(alias)
+            if store is None or any(each.is_serious() for each in compat.task_backends[alias].check()):
+                continue  # its errors are reported already
+            with store.engine.open_registrar() as registrar:
                 concerns = registrar.inspect().concerns
         except compat.InvalidTaskBackend:
             continue
@@ -184,7 +187,3 @@ def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str,
             id="djqueue.W002",
         )
     ]
-
-
-def _is_queue_name(name: object) -> bool:
-    return isinstance(name, str) and conf.QUEUE_NAME.fullmatch(name) is not None

@@ -15,16 +15,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from djqueue.exceptions import InvalidOptions
 from djqueue.jobs.encoding import MAX_ARGS_BYTES
+from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.jobs.records import PruneRule
 from djqueue.jobs.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
-QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-
-
-def invalid_queue_name(name: object) -> str:
-    """Say what is wrong with a name that ``QUEUE_NAME`` does not match."""
-    return f"Invalid queue name {name!r}: use 1 to 128 letters, digits, '_', '.', ':' or '-'."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +219,7 @@ def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> d
         problems.append(f"'queues' takes a dict of queue name to its rules, not {value!r}.")
         return parsed
     for name, rules in value.items():
-        if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
+        if not is_queue_name(name):
             problems.append(invalid_queue_name(name))
         elif not isinstance(rules, Mapping) or set(rules) - set(known):
             keys = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"

@@ -12,32 +12,24 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any
 
 from django.conf import settings
 
-from djqueue import compat
+from djqueue import compat, stores
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.protocol import CronStore, Engine
-from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
+from djqueue.engines.protocol import CronStore
+from djqueue.exceptions import ForeignBackend, InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.records import NewJob, UniqueRule
 from djqueue.tasks import registry
+from djqueue.tasks.new_job import new_job as make_job
 from djqueue.tasks.task import Task
 from djqueue.tasks.unique import rule_of
 
 FIELDS = tuple(each.name for each in fields(CronDefinition))
-
-
-class CronBackend(Protocol):
-    """A backend as the crontab needs it."""
-
-    engine: Engine
-    settings: Any
-
-    def new_job(self, task: Task, args: Any, kwargs: Any) -> NewJob: ...
 
 
 def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEntry]:
@@ -150,8 +142,8 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
     """Say whether the jobs of a task live in the same store as those of this backend."""
-    theirs = cast(Any, task.get_backend())
-    return hasattr(theirs, "new_job") and bool(theirs.engine.store == _backend(backend).engine.store)
+    theirs = stores.find(task.backend)
+    return theirs is not None and theirs.has_jobs_of(stores.store(backend))
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
@@ -164,10 +156,12 @@ def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
     if problem := task.cron_problem(entry.name, definition):
         raise InvalidJob(problem)
     task = task.with_overrides(definition)
-    backend = cast(CronBackend, task.get_backend())
-    if not hasattr(backend, "new_job"):
-        raise InvalidJob(f"The jobs of {definition.task} live in the backend {task.backend!r}, which has no crontab.")
-    job = backend.new_job(task, definition.args, definition.kwargs)
+    try:
+        store = stores.store(task.backend)
+    except ForeignBackend as error:
+        raise InvalidJob(f"{definition.task} cannot run as a cron entry. {error}") from None
+    task.get_backend().validate_task(task)
+    job = make_job(task, definition.args, definition.kwargs, store.settings)
     return job._replace(meta=json.dumps({**json.loads(job.meta), "cron": cron}))
 
 
@@ -198,12 +192,5 @@ def _write(
         raise InvalidCron(f"Somebody else has just changed {entry.name!r}. Look at it and try again.")
 
 
-def _backend(alias: str) -> CronBackend:
-    backend = cast(Any, compat.task_backends[alias])
-    if not hasattr(backend, "new_job"):
-        raise InvalidCron(f"The backend {alias!r} in TASKS is {type(backend).__name__}, which has no crontab.")
-    return cast(CronBackend, backend)
-
-
 def _cron(alias: str) -> CronStore:
-    return _backend(alias).engine.cron
+    return stores.store(alias).engine.cron

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.test import override_settings
 
 from djqueue import Cron, compat, task
 from djqueue.cron import CronDefinition
-from djqueue.tasks import registry
+from djqueue.tasks.task import KNOWN
 from tests.cron.test_schedule import HOSTILE
 from tests.crontab import tasks
 
@@ -25,9 +27,10 @@ def needs_two(context: Any, a: int, b: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget() -> Iterator[None]:
     """Tasks that a test makes are known in that test only."""
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    with mock.patch.dict(KNOWN):
+        yield
 
 
 def make(function: Any = target, takes_context: bool = False, **options: Any) -> Any:

@@ -135,7 +135,7 @@ def test_only_functions_at_module_level_are_tasks() -> None:
 
 def test_a_queue_that_is_not_in_queues_is_refused() -> None:
     with override_settings(TASKS={"default": {**BOTH["default"], "QUEUES": ["default"]}}):
-        with pytest.raises(compat.InvalidTask, match="'mail' is not among the QUEUES"):
+        with pytest.raises(compat.InvalidTask, match="Invalid queue 'mail': the QUEUES"):
             task(queue_name="mail")(plain)
 
 

@@ -11,11 +11,11 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue import conf
 from djqueue.admin.audit import audited, entry
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.stores import Store, store_of
 from djqueue.admin.words import exact
+from djqueue.jobs.names import is_queue_name
 from djqueue.jobs.records import QueueCounts
 from djqueue.models import Queue
 
@@ -33,7 +33,7 @@ def may(request: HttpRequest) -> bool:
 def view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     """Ask whether it is meant, or do it; for POST only."""
     act, name = request.POST.get("act", ""), request.POST.get("queue", "")
-    if not may(request) or act not in TITLES or not conf.QUEUE_NAME.fullmatch(name):
+    if not may(request) or act not in TITLES or not is_queue_name(name):
         raise PermissionDenied
     form = ReasonForm.of(request)
     if "confirmed" in request.POST and not form.is_refused:

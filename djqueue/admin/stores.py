@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import parse_qs
 
 from django.contrib import admin
@@ -23,12 +23,12 @@ from django.http import Http404, HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from djqueue import compat
-from djqueue.backends import PostgresBackend
+from djqueue import stores as entries
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import DjqueueError, InvalidOptions
+from djqueue.exceptions import DjqueueError
 from djqueue.jobs.records import QueueCounts
 from djqueue.models import AbstractJob, Job, Queue, Worker
+from djqueue.stores import PostgresStore
 
 if TYPE_CHECKING:
     from djqueue.admin.lists import StoreChangeList
@@ -121,9 +121,9 @@ def stores() -> list[Store]:
     """Return the stores of all usable backends, the tables first."""
     from djqueue.admin.rows import Rows
 
-    tables: list[PostgresBackend] = []
+    tables: list[PostgresStore] = []
     others: dict[str, list[Any]] = {}
-    for backend in backends():
+    for backend in entries.all():
         if has_tables(backend):
             tables.append(backend)
         else:
@@ -161,19 +161,8 @@ def bare(key: object) -> str:
     return str(key).rpartition("/")[2]
 
 
-def has_tables(backend: Any) -> bool:
-    return isinstance(backend, PostgresBackend)
-
-
-def backends() -> Iterator[Any]:
-    """Yield the backends of TASKS that keep jobs of djqueue."""
-    for alias in compat.task_backends:
-        # Wrong settings are errors of the system checks, and so is a package that is missing; the rows of others can be
-        # looked at all the same.
-        with suppress(compat.InvalidTaskBackend, InvalidOptions, ImportError):
-            backend: Any = compat.task_backends[alias]
-            if hasattr(type(backend), "engine") and backend.settings and backend.engine:
-                yield backend
+def has_tables(store: entries.Store) -> TypeGuard[PostgresStore]:
+    return isinstance(store, PostgresStore)
 
 
 def database(model: type[models.Model]) -> str:
@@ -181,7 +170,7 @@ def database(model: type[models.Model]) -> str:
     routed = router.db_for_read(model)
     if routed != DEFAULT_DB_ALIAS:
         return routed
-    return next((backend.settings.database for backend in backends() if has_tables(backend)), DEFAULT_DB_ALIAS)
+    return next((backend.settings.database for backend in entries.all() if has_tables(backend)), DEFAULT_DB_ALIAS)
 
 
 def home_of(backends: Sequence[Any], read: str) -> str:

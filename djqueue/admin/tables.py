@@ -14,11 +14,11 @@ from django.db.models.functions import Now
 from djqueue.admin.changelist import JobChangeList
 from djqueue.admin.stores import Store, database, home_of
 from djqueue.api import DEFAULT_ALIAS
-from djqueue.backends import PostgresBackend
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
 from djqueue.jobs.records import QueueCounts
 from djqueue.models import AbstractJob, FinishedJob, Job, Queue, Worker
+from djqueue.stores import PostgresStore
 
 M = TypeVar("M", bound=models.Model)
 COUNT_LIMIT = timedelta(seconds=2)
@@ -29,7 +29,7 @@ class Tables(Store):
     has_tables = True
     job_list = JobChangeList
 
-    def __init__(self, backends: Sequence[PostgresBackend]) -> None:
+    def __init__(self, backends: Sequence[PostgresStore]) -> None:
         # Read where the router says, which may be a replica; the engine writes where the backend's own options say.
         self.database = database(Job)
         self.database_of_writes = home_of(backends, self.database)

@@ -60,6 +60,8 @@ class UniqueRule:
     """A holder that waits takes the new job's time; a new job without one is due at once."""
     follow_up: bool = False
     """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+    is_exclusive: bool = False
+    """The caller raises an error for a duplicate. What the store does is the same; this is for those who answer for it."""
 
 
 LIVE_ONLY = UniqueRule()
@@ -82,6 +84,20 @@ class InsertedMany(NamedTuple):
     ids: Sequence[int]
     state: str
     inserted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
 
 
 class ControlOutcome(StrEnum):

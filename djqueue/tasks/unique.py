@@ -197,6 +197,7 @@ def rule_of(unique: Unique | None) -> UniqueRule:
         replace=unique.debounce is not None or unique.on_conflict == "replace",
         reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
         follow_up=unique.has_follow_up,
+        is_exclusive=unique.on_conflict == "raise",
     )
 
 

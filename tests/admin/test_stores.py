@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from djqueue import compat
+from djqueue import stores as entries
 from djqueue.admin import job_url, lists
 from djqueue.cron import CronDefinition
 from djqueue.engines.redis import inspector as walks
@@ -62,7 +62,7 @@ class TestLists:
         a, b = (backend_of("valkey") for _ in range(2))
         a["OPTIONS"]["prefix"] = "elsewhere"
         settings.TASKS = {**settings.TASKS, "a": a, "b": b, "c": b}
-        [job] = compat.task_backends["c"].engine.insert([NewJob("shop.tasks.send")])  # type: ignore[attr-defined]
+        [job] = entries.store("c").engine.insert([NewJob("shop.tasks.send")])
 
         response = viewer.get(LIVE, {"backend": "c"})
 

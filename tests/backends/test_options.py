@@ -9,8 +9,8 @@ from django.core.checks import CheckMessage, Tags, run_checks
 from django.test import override_settings
 
 from djqueue import InvalidOptions, checks, compat, conf, task
-from djqueue.backends import RedisBackend
 from djqueue.engines.redis.nodes import Nodes
+from djqueue.stores import RedisStore
 from tests.app import tasks
 
 REDIS = "djqueue.backends.RedisBackend"
@@ -183,9 +183,7 @@ class TestTransactional:
     def test_a_task_that_wants_to_commit_with_its_writes_is_refused_where_it_is_written(self) -> None:
         with (
             override_settings(TASKS={"default": {"BACKEND": REDIS}}),
-            pytest.raises(
-                compat.InvalidTask, match="transactional=True needs a backend whose jobs live in the database"
-            ),
+            pytest.raises(compat.InvalidTask, match="Invalid transactional=True"),
         ):
             task(transactional=True)(tasks.add.func)
 
@@ -194,7 +192,9 @@ class TestTransactional:
         with override_settings(TASKS=entries):
             elsewhere = task(transactional=True)(tasks.add.func)
 
-            with pytest.raises(compat.InvalidTask, match=r"those of 'redis' do not.*tests\.app\.tasks\.add"):
+            with pytest.raises(
+                compat.InvalidTask, match=r"tests\.app\.tasks\.add: the jobs of 'redis' are not in a database"
+            ):
                 elsewhere.using(backend="redis")
 
     def test_wrong_options_do_not_keep_a_module_from_being_imported(self) -> None:
@@ -207,11 +207,11 @@ class TestTransactional:
 
 class TestContract:
     def test_a_backend_opens_no_connection_and_parses_nothing_before_it_must(self) -> None:
-        made = RedisBackend("other", {"OPTIONS": {"url": "redis://user:secret@127.0.0.1:1/7", "prefix": "shop"}})
+        made = RedisStore("other", {"OPTIONS": {"url": "redis://user:secret@127.0.0.1:1/7", "prefix": "shop"}})
 
         assert made.queues == {"default"}
         assert made.engine.store == "redis:127.0.0.1:1/7 shop"
-        assert made.engine is RedisBackend("again", made_params()).engine
+        assert made.engine is RedisStore("again", made_params()).engine
 
 
 def made_params() -> dict[str, Any]:

@@ -14,8 +14,8 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from djqueue import InvalidArguments, InvalidOptions, compat, conf
-from djqueue.backends import PostgresBackend
 from djqueue.models import Job
+from djqueue.stores import PostgresStore
 from tests.app import tasks
 from tests.defaults import backend
 from tests.ledger.models import Entry
@@ -136,7 +136,7 @@ class TestRows:
             tasks.add.enqueue(1)
 
     def test_a_backend_opens_no_connection_and_parses_nothing_before_it_must(self) -> None:
-        made = PostgresBackend("other", {"OPTIONS": {"database": "nowhere"}})
+        made = PostgresStore("other", {"OPTIONS": {"database": "nowhere"}})
 
         assert made.engine.alias == "nowhere"
         assert made.queues == {"default"}

@@ -9,14 +9,14 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 
 pytestmark = pytest.mark.django_db
 
 
 def backend_with(**entry: Any) -> Any:
     with override_settings(TASKS={"default": {"BACKEND": "djqueue.backends.PostgresBackend", **entry}}):
-        return backend_of("default")
+        return store_of("default")
 
 
 def test_a_backend_without_problems_is_returned() -> None:

@@ -101,7 +101,7 @@ class TestByIds:
     def test_with_a_bad_id_nothing_is_done(self, run: Run) -> None:
         job = add.enqueue(1)
 
-        with pytest.raises(CommandError, match="'x' is no id of a job"):
+        with pytest.raises(CommandError, match="Invalid job id 'x'"):
             run("cancel", job.id, "x")
 
         assert len(live()) == 1
@@ -189,7 +189,7 @@ class TestByFilter:
 
 
 def test_an_unknown_backend_is_named(run: Run) -> None:
-    with pytest.raises(CommandError, match="There is no usable backend 'nowhere' in TASKS"):
+    with pytest.raises(CommandError, match="The backend 'nowhere' in TASKS cannot be used"):
         run("pause", "mail", "--backend", "nowhere")
 
 

@@ -26,9 +26,9 @@ from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.registrar import PostgresRegistrar
-from djqueue.engines.postgres.single import insert_one
+from djqueue.engines.postgres.single import SingleInsert
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
+from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import (
@@ -44,7 +44,7 @@ _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(PostgresController, PostgresInspector):
+class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
     """Jobs in the database of one Django alias."""
 
     is_transactional = True
@@ -71,13 +71,23 @@ class PostgresEngine(PostgresController, PostgresInspector):
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
+        if len(jobs) == 1:
+            return [self.insert_one(jobs[0], rule=rule, relaxed=relaxed, now=now)]
+        return self._insert(jobs, rule, relaxed, now)
+
+    def _insert(
+        self,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        relaxed: bool,
+        now: datetime | None,
+        *,
+        are_held: bool = False,
+    ) -> list[InsertedJob]:
         connection = connections[self.alias]
-        is_single = len(jobs) == 1 and (jobs[0].unique_key is None or is_simple(rule))
-        if is_single and (one := insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)) is not None:
-            return [one]
         relaxed = relaxed and is_own_transaction(connection)
         if any(job.unique_key is not None for job in jobs):
-            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=is_single)
+            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=are_held)
         else:
             with connection.cursor() as cursor:
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})

@@ -25,7 +25,7 @@ from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.maintainer import RedisMaintainer
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.registrar import RedisRegistrar
-from djqueue.engines.redis.unique import holders, insert_unique
+from djqueue.engines.redis.unique import holders, insert_unique, is_simple
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import (
@@ -54,6 +54,20 @@ class RedisEngine(RedisController, RedisInspector):
         """Name the store: where it is, and the prefix, but neither user nor password."""
         return f"{self.nodes.address} {self.prefix}"
 
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        """Store a job at once: by a script of its own if it is available, and has no key or a free one."""
+        if now is None and is_plain(job):
+            client = self.client
+            if job.unique_key is None:
+                at, id = client.run("insert_one", *one(job, client.pack))
+                return InsertedJob(id, JobState.AVAILABLE, moment(at))
+            if is_simple(rule) and (stored := client.run("insert_one", *one(job, client.pack), job.unique_key)):
+                return InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))
+        [inserted] = self._insert([job], None, rule, now)
+        return inserted
+
     def insert(
         self,
         jobs: Sequence[NewJob],
@@ -66,11 +80,15 @@ class RedisEngine(RedisController, RedisInspector):
         """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
         if not jobs:
             return []
+        if len(jobs) == 1 and ids is None:
+            return [self.insert_one(jobs[0], rule=rule, now=now)]
+        return self._insert(jobs, ids, rule, now)
+
+    def _insert(
+        self, jobs: Sequence[NewJob], ids: Sequence[int] | None, rule: UniqueRule, now: datetime | None
+    ) -> list[InsertedJob]:
         client = self.client
         pack = client.pack
-        if len(jobs) == 1 and jobs[0].unique_key is None and ids is None and now is None and is_plain(jobs[0]):
-            at, id = client.run("insert_one", *one(jobs[0], pack))
-            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         if any(job.unique_key is not None for job in jobs):
             return insert_unique(client, jobs, rule, ids, now)
         calls = []
