@@ -101,14 +101,14 @@ def test_a_claim_that_commits_after_the_first_look_is_found_later(
 ) -> None:
     monkeypatch.setattr(producer, "DOUBT_SECONDS", (0.0,))
     looks = 0
-    rescue = bench.engine.rescue
+    reclaim = bench.engine.reclaim
 
     def count(*args: Any, **kwargs: Any) -> Any:
         nonlocal looks
         looks += 1
-        return rescue(*args, **kwargs)
+        return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(bench.engine, "rescue", count)
+    monkeypatch.setattr(bench.engine, "reclaim", count)
     bench.engine.losses = 1
 
     with pytest.raises(EngineUnavailable):
