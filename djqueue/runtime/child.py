@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+from djqueue.adapters.python import interpreter_flags
 from djqueue.runtime import logs, parent_settings, process
 from djqueue.runtime.leftovers import VARIABLE
 
@@ -31,10 +32,8 @@ EXIT_DIFFERS = 78
 
 def command(config: dict[str, Any], title: str) -> list[str]:
     """Return the command line of a worker process; ``title`` is shown by ``ps``."""
-    from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
-
     config = {**config, "path": sys.path}
-    return [sys.executable, *_args_from_interpreter_flags(), "-c", BOOT, json.dumps(config), title]
+    return [sys.executable, *interpreter_flags(), "-c", BOOT, json.dumps(config), title]
 
 
 def environment(worker: UUID) -> dict[str, str]:
@@ -62,9 +61,8 @@ def main(config: dict[str, Any]) -> None:
 
     django.setup()
 
-    from asgiref.sync import SyncToAsync
-
     from djqueue import stores
+    from djqueue.adapters.asgiref import use_for_sync_code
     from djqueue.compat import task_backends
     from djqueue.runtime.claims import ClaimBlock
     from djqueue.runtime.helper_threads import HelperThreads
@@ -72,7 +70,7 @@ def main(config: dict[str, Any]) -> None:
     from djqueue.runtime.worker import Worker
     from djqueue.tasks import registry
 
-    SyncToAsync.single_thread_executor = HelperThreads()  # type: ignore[assignment]  # an executor will do
+    use_for_sync_code(HelperThreads())
     spec = WorkerSpec.from_json(config["spec"])
     logs.configure(spec.verbosity)
     registry.autodiscover()

@@ -24,6 +24,7 @@ from django.db import close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
+from djqueue.adapters.django import atomic_depth, forget_transaction, keep_outermost_block
 from djqueue.runtime import kept_sessions
 from djqueue.runtime.thread_state import current
 
@@ -48,11 +49,10 @@ def require_no_open_transaction(*, besides: str | None = None) -> None:
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:  # even if its session is closed by now: what it wrote is lost
             if connection.alias == besides:
-                if len(connection.atomic_blocks) == 1:
+                if atomic_depth(connection) == 1:
                     continue
                 # Or the end of the outer block would end an inner one, and neither commit nor roll back.
-                del connection.atomic_blocks[1:]
-                connection.savepoint_ids.clear()
+                keep_outermost_block(connection)
         elif (
             connection.connection is None
             or not _is_open(connection)
@@ -153,12 +153,7 @@ def _has_written(connection: BaseDatabaseWrapper) -> bool:
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
     """Close a connection, even one that a job left inside a transaction, where Django would only mark it."""
-    connection.in_atomic_block = False
-    connection.closed_in_transaction = False
-    connection.needs_rollback = False
-    connection.savepoint_ids = []
-    connection.atomic_blocks = []
-    connection.run_on_commit = []
+    forget_transaction(connection)
     if connection.connection is not None and connection.settings_dict["OPTIONS"].get("pool"):
         connection.connection.close()  # the pool replaces it, and would lend it to another otherwise
     connection.close()

@@ -16,10 +16,11 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
 
 from djqueue import hooks, propagation, telemetry
+from djqueue.adapters.asgiref import contexts_with_threads
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.encoding import encode_result
@@ -195,7 +196,7 @@ class Executor:
                     # It holds what the task raised, whose traceback holds this frame: a cycle, with all that the task
                     # had in memory, which would stay until the garbage collector runs.
                     announce = None
-                    if context in SyncToAsync.context_to_thread_executor:
+                    if context in contexts_with_threads:
                         await sync_to_async(django_connections.close_all)()
         except BaseException as error:
             self._lifecycle.end_broken(execution, error)
@@ -211,7 +212,7 @@ class Executor:
             else:
                 value = await execution.task.func(*args, **kwargs)
             result = encode_result(value, self._max_result_bytes) if value is not None else None
-            if context in SyncToAsync.context_to_thread_executor:
+            if context in contexts_with_threads:
                 await sync_to_async(django_connections.require_no_open_transaction)()
         except BaseException as error:
             # CancelledError, SystemExit and the like too: a task that raises them fails, the loop goes on.
@@ -226,7 +227,7 @@ class Executor:
             try:
                 return await execution.task.func(*args, **kwargs)
             finally:
-                if execution.statements.is_cancelling and context in SyncToAsync.context_to_thread_executor:
+                if execution.statements.is_cancelling and context in contexts_with_threads:
                     # The task no longer awaits what runs in its thread: wait until that is cancelled.
                     await sync_to_async(_do_nothing)()
 

@@ -16,8 +16,12 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from djqueue.adapters.django import forget_transaction, is_opened_by_django
+
 with suppress(ImportError):  # only sessions of PostgreSQL are kept
     import psycopg
+
+    from djqueue.adapters.psycopg import handler_counts
 
 _KEPT_SECONDS = 60.0
 """Maximum age of a kept session: a pooled role, a fail-over or a grown cache gets its new connection."""
@@ -95,7 +99,7 @@ class _Keeper:
             return False
         self._is_kept = True
         self._wrapper.connection = None
-        self._wrapper.run_on_commit = []
+        forget_transaction(self._wrapper)
         return True
 
     def close(self) -> None:
@@ -107,15 +111,11 @@ class _Keeper:
 
 def _is_djangos(wrapper: BaseDatabaseWrapper) -> bool:
     """Return whether only Django's own code opens and closes the session, without its pool."""
-    kind = type(wrapper)
     return (
         wrapper.vendor == "postgresql"
         and wrapper.settings_dict["CONN_MAX_AGE"] == 0
         and not wrapper.settings_dict["OPTIONS"].get("pool")
-        and all(
-            getattr(getattr(kind, name, None), "__module__", "").startswith("django.")
-            for name in ("get_new_connection", "_close")
-        )
+        and is_opened_by_django(wrapper)
         and isinstance(wrapper.connection, psycopg.Connection)
     )
 
@@ -129,8 +129,7 @@ def _state_of(raw: Any) -> tuple[Any, ...]:
         raw.row_factory,
         raw.cursor_factory,
         raw.prepare_threshold,
-        len(getattr(raw, "_notice_handlers", ())),
-        len(getattr(raw, "_notify_handlers", ())),
+        handler_counts(raw),
     )
 
 

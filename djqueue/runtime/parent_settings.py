@@ -14,12 +14,14 @@ from typing import Any
 
 from django.conf import UserSettingsHolder, settings
 
+from djqueue.adapters.django import loaded_settings
+
 _NO_ENGINE = "django.db.backends.dummy"
 
 
 def module() -> str | None:
     """Return the name of the settings module; None if the settings come from ``settings.configure()``."""
-    loaded: Any = settings.DATABASES and settings._wrapped  # type: ignore[misc]  # loads them
+    loaded: Any = settings.DATABASES and loaded_settings(settings)  # the first loads them
     while isinstance(loaded, UserSettingsHolder):
         loaded = loaded.default_settings
     return getattr(loaded, "SETTINGS_MODULE", None)

@@ -13,19 +13,19 @@ worker: it ends there, as a script ends, and neither stores an outcome nor fetch
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures.thread import _worker as _pool_thread
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from django.db import connections
 
+from djqueue.adapters.django import take_connection_pools
+from djqueue.adapters.python import drop_callbacks, leave_thread_pool, run_exit_hooks
 from djqueue.runtime import django_connections
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.signals import STOP_SIGNALS
@@ -79,8 +79,7 @@ def end(code: int, *, is_aborted: bool = False) -> NoReturn:
     limit.daemon = True
     limit.start()
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls first, too
-        atexit._run_exitfuncs()
+        run_exit_hooks()
         _flush()
     finally:
         os._exit(code)
@@ -105,11 +104,9 @@ def _become_copy() -> None:
             signal.signal(number, plain)
     _after_fork()
     _let_go_of_connections()
-    _leave_thread_pool()
+    leave_thread_pool()  # otherwise a task that waits for its copy would wait forever
     if (loop := _forking.loop) is not None:
-        # What the event loop would do next belongs to the worker. ``_ready`` is asyncio's own; another loop goes round once.
-        with suppress(AttributeError):
-            loop._ready.clear()
+        drop_callbacks(loop)  # they belong to the worker
         loop.call_soon(_end_as_script, None)
 
 
@@ -127,24 +124,7 @@ def _let_go_of_connections() -> None:
         connection.connection = None
         connection.closed_in_transaction = connection.in_atomic_block
     django_connections.forget_helper()
-    if (module := sys.modules.get("django.db.backends.postgresql.base")) is not None:
-        _inherited.append(module.DatabaseWrapper._connection_pools)
-        module.DatabaseWrapper._connection_pools = {}
-
-
-def _leave_thread_pool() -> None:
-    """Let a thread of a pool (``sync_to_async``, ``asyncio.to_thread``) end, and with it the copy, when its call returns.
-
-    Otherwise it would wait for the next call for ever, and so would a task that waits for its copy.
-    """
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code is _pool_thread.__code__:
-            executor = frame.f_locals["executor_reference"]()
-            if executor is not None:
-                executor._shutdown = True
-            frame.f_locals["work_queue"].put(None)
-        frame = frame.f_back  # type: ignore[assignment]
+    _inherited.append(take_connection_pools())
 
 
 def _end_as_script(error: BaseException | None) -> NoReturn:

@@ -18,6 +18,7 @@ import msgpack
 from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from djqueue.adapters.redis import socket_of
 from djqueue.engines.redis.denials import denied_command, denied_login
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.scripts import script
@@ -201,8 +202,7 @@ class Client:
                 raise denial from error
             raise _undone(f"The server at {self.nodes} cannot be reached: {error}") from error
         self._connection = connection
-        connected: Any = connection._sock
-        self.socket = connected
+        self.socket = socket_of(connection)
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         if not self.nodes.is_known:
