@@ -74,7 +74,7 @@ class Report:
             self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
             if not one.is_done:
                 # By kind: which job holds a key is different for each.
-                reason = one.reason if one.held_by is None else "Its unique key is held by a live job."
+                reason = one.reason if one.held_by is None else "unique key held by a live job"
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
                 if len(examples := self.examples.setdefault(reason, [])) < _EXAMPLES:
                     examples.append(one.id)

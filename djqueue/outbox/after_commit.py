@@ -23,6 +23,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import telemetry
+from djqueue.adapters.django import commit_hooks, savepoints
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.moments import as_aware
@@ -172,7 +173,7 @@ def following(
             # Nobody tells of the end of a transaction that is managed by hand: the relay will find the rows.
             return AfterCommit(engine, outbox, stock)
     pending: dict[str, tuple[weakref.ref[AfterCommit], int]] = connection.__dict__.setdefault("_djqueue_deferred", {})
-    hooks = connection.run_on_commit
+    hooks = commit_hooks(connection)
     known, place = pending.get(backend, (None, 0))
     hook = None if known is None else known()
     # Django drops hooks with their savepoint, so one of another savepoint does not do. Looking at one place instead of
@@ -181,7 +182,7 @@ def following(
         hook is not None
         and place < len(hooks)
         and hooks[place][1] is hook
-        and hooks[place][0] == set(connection.savepoint_ids)
+        and hooks[place][0] == set(savepoints(connection))
     ):
         return hook
     hook = AfterCommit(engine, outbox, stock)

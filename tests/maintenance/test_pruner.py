@@ -39,7 +39,7 @@ def fill(engine: Engine, worker: Roles, me: UUID) -> Fill:
         at = engine.now() - age
         engine.insert([NewJob("tests.task", queue=queue)] * count, now=at)
         jobs = worker.fetch(queue, count, me, now=at)
-        assert len(worker.ack([Ack(job.id, job.claim, state) for job in jobs], now=at)) == count
+        assert len(worker.ack([Ack(job.id, job.claim, state) for job in jobs], now=at).accepted) == count
 
     return fill
 
