@@ -10,7 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import SEARCH_VAR
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
@@ -72,8 +72,8 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             return HttpResponseRedirect(url)
         try:
             return super().changelist_view(request, extra_context)
-        except InvalidPosition:
-            return HttpResponseRedirect(source_of(request).list_url(self.admin_site, self.model, e="1"))
+        except InvalidPosition as error:
+            raise BadRequest(str(error)) from error
 
     def listing(self, request: HttpRequest) -> List:
         source, query = source_of(request), Query(request, filters.PARAMETERS)

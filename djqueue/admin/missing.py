@@ -53,7 +53,7 @@ def kept(source: Source) -> str:
             limits.append(duration(keep.age))
         if keep is not None and keep.count is not None:
             limits.append(gettext("%(count)s jobs") % {"count": f"{keep.count:,}"})
-        parts.append(f"{STATE_LABELS[state]} {', '.join(limits) or gettext('for ever')}")
+        parts.append(f"{STATE_LABELS[state]} {', '.join(limits) or gettext('forever')}")
     return f"{'; '.join(parts)}."
 
 

@@ -14,6 +14,7 @@ from django.test import Client
 from djqueue import stores as entries
 from djqueue.admin import job_url
 from djqueue.cron import CronDefinition
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.redis import inspector as walks
 from djqueue.engines.redis import listing
 from djqueue.jobs.compression import compressed
@@ -25,6 +26,11 @@ from tests.admin.conftest import Behind, Login, backend_of, make_job, text
 LIVE, FINISHED = "/admin/djqueue/job/", "/admin/djqueue/finishedjob/"
 QUEUES, WORKERS = "/admin/djqueue/queue/", "/admin/djqueue/worker/"
 EVIL = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture(autouse=True)
+def slow_machines_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("djqueue.engines.postgres.listing.COUNT_LIMIT", timedelta(seconds=30))
 
 
 def shown(client: Client, url: str = LIVE, **params: str) -> list[str]:
@@ -115,10 +121,8 @@ class TestLists:
         assert '<input type="hidden" name="backend" value="other">' in html
 
     def test_what_is_no_filter_or_no_place_is_refused(self, viewer: Client, behind: Behind) -> None:
-        assert viewer.get(LIVE, {"backend": "other", "args": "1"}).status_code == 400
-        for place in ("x", "9" * 30):
-            response = viewer.get(LIVE, {"backend": "other", "after": place})
-            assert response["Location"] == f"{LIVE}?backend=other&e=1"
+        for params in ({"after": "x"}, {"after": "9" * 30}, {"args": "1"}):
+            assert viewer.get(LIVE, {"backend": "other", **params}).status_code == 400, params
 
     def test_a_search_finds_a_task_by_its_beginning_and_jobs_by_their_worker(
         self, viewer: Client, behind: Behind
@@ -177,7 +181,7 @@ class TestLists:
         assert [row.key for row in rest.result_list] == keys(wanted[0], wanted[0] - 1)
         assert not rest.older_url
 
-    def test_a_filter_is_not_counted_unless_the_store_counts_that_anyway(self, viewer: Client, behind: Behind) -> None:
+    def test_a_filter_is_not_counted_unless_the_store_can_do_so_quickly(self, viewer: Client, behind: Behind) -> None:
         behind.add(150)
         behind.add(150, queue="mail", task="shop.tasks.post")
 
@@ -185,13 +189,17 @@ class TestLists:
             return str(viewer.get(LIVE, {"backend": "other", **params}).context["cl"].count_words)
 
         assert (words(), words(queue="mail"), words(state="scheduled")) == ("300 jobs", "150 jobs", "0 jobs")
-        assert words(task="shop.tasks.post") == words(within="hour") == "100 shown"
+        filtered = (words(task="shop.tasks.post"), words(within="hour"))
+        if isinstance(behind.engine, PostgresEngine):
+            assert filtered == ("150 jobs", "300 jobs")
+        else:
+            assert filtered == ("100 shown", "100 shown")
 
-    def test_a_list_says_what_only_the_tables_can_do(self, viewer: Client, behind: Behind) -> None:
-        said = text(viewer.get(FINISHED, {"backend": "other"}))
+    def test_a_list_says_in_which_order_it_is(self, viewer: Client, behind: Behind) -> None:
+        when = "finished" if isinstance(behind.engine, PostgresEngine) else "were enqueued"
 
-        assert "In the order in which they were enqueued" in said
-        assert "In the order in which they were enqueued" not in text(viewer.get(FINISHED))
+        assert f"Sorted by the time when they {when}." in text(viewer.get(FINISHED, {"backend": "other"}))
+        assert "Sorted by the time when they finished." in text(viewer.get(FINISHED))
 
 
 class TestJobs:
