@@ -140,7 +140,7 @@ class PostgresServer(Server):
 
     def _forget(self, pid: int) -> None:
         if is_taken(pid):
-            # By another process since, or by a dead one that nobody has waited for. PostgreSQL would take it
+            # By another process since, or by a dead one whose parent has not waited for it. PostgreSQL would take it
             # for a server and refuse to start. (When the number is free, PostgreSQL looks for itself, and
             # more closely.)
             (self.data_directory / "postmaster.pid").unlink(missing_ok=True)

@@ -31,9 +31,9 @@ class Command(BaseCommand):
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Hear signals before the checks ask a database that may be silent."""
+        """Handle signals before the checks query a database that may not respond."""
         if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runcron has to run in the main thread of its process, where signals are handled.")
+            raise CommandError("runcron must run in the main thread of its process, where Python handles signals.")
         with leaving_at_once():
             return super().execute(*args, **options)
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)
-        # A loop that is dead must not look alive: whoever watches over processes starts another.
+        # Exit if the thread has died, so that a process manager starts another.
         code = 0 if scheduler.is_alive else 1
         scheduler.stop()
         scheduler.join(10)

@@ -84,9 +84,9 @@ class Command(BaseCommand):
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Hear signals before the checks ask a database that may be silent."""
+        """Handle signals before the checks query a database that may not respond."""
         if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runworker has to run in the main thread of its process, where signals are handled.")
+            raise CommandError("runworker must run in the main thread of its process, where Python handles signals.")
         with leaving_at_once():
             return super().execute(*args, **options)
 
@@ -106,7 +106,7 @@ class Command(BaseCommand):
             lanes=lanes,
             processes=options["processes"],
             drain=options["drain"],
-            # A drain runs what is there; when it is over must not hang on what the crontab adds.
+            # A drain runs the jobs that exist; jobs that the crontab adds must not prolong it.
             cron=not (options["no_cron"] or options["drain"]),
             max_jobs=options["max_jobs"],
             max_rss_mebibytes=options["max_rss"],
@@ -116,7 +116,7 @@ class Command(BaseCommand):
         configure(options["verbosity"])
         if options["verbosity"]:
             notice(self, _banner(spec))
-        # What the checks asked the database stays theirs; the supervisor has connections of its own.
+        # The connections that the checks opened; the supervisor opens its own.
         connections.close_all()
         supervisor = Supervisor(spec, store.engine, settings, outboxes=store.outboxes)
         code = supervisor.run()
@@ -145,7 +145,7 @@ def _lanes(text: str, concurrency: int, store: Store) -> tuple[LaneSpec, ...]:
         elif 1 <= slots <= MAX_SLOTS:
             own[name] = slots
         else:
-            raise CommandError(f"The concurrency of queue {name!r} is a number from 1 to {MAX_SLOTS}, not {slots}.")
+            raise CommandError(f"Invalid concurrency {slots} of queue {name!r}: use a number from 1 to {MAX_SLOTS}.")
     lanes = [LaneSpec(queues=(name,), slots=slots) for name, slots in own.items()]
     if shared:
         lanes.append(LaneSpec(queues=tuple(shared), slots=concurrency))
@@ -180,6 +180,6 @@ def _positive(text: str, most: int = 10_000_000) -> int:
 def _worker_name(text: str) -> str:
     if len(text) > MAX_WORKER_NAME or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"{text!r:.80} is no name of a worker: at most {MAX_WORKER_NAME} printable characters, in UTF-8."
+            f"Invalid worker name {text!r:.80}: use at most {MAX_WORKER_NAME} printable characters, in UTF-8."
         )
     return text
