@@ -1,13 +1,13 @@
-"""What a worker process hears, what it hands on to its forks, and how it ends.
+"""Signals of a worker process, what its forks inherit, and its end.
 
 **Forks.** A task may fork: ``os.fork()``, or ``multiprocessing`` on Linux. The fork is a copy of the worker with one
 thread, so three things must not be copied. Its signal handlers are those of a plain Python process again, or
-``Process.terminate()`` and ``Pool`` would do nothing. The database connections of its thread are let go of without a
-word to the server, for the worker goes on using them. And a copy that comes back from the task must not go on as a
+``Process.terminate()`` and ``Pool`` would do nothing. The database connections of its thread are dropped without a
+message to the server, because the worker still uses them. And a copy that returns from the task must not continue as a
 worker: it ends there, as a script ends, and neither stores an outcome nor fetches a job.
 
 **The end.** A worker ends as any Python process does, with its non-daemon threads, ``atexit`` hooks and
-``logging.shutdown()``, but within a few seconds: a thread of a task that never returns must not keep it.
+``logging.shutdown()``, but within a few seconds: a thread of a task that never returns must not delay it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _plain: dict[int, Any] = {}
 _handler: Callable[[int, object], None] | None = None
 _forking = threading.local()
 _inherited: list[object] = []
-"""Connections of the worker, kept in its copies: to collect one would end the session of the worker."""
+"""Connections of the worker, kept in its copies: to garbage-collect one would end the worker's session."""
 
 
 def hear(on_terminate: Callable[[], None]) -> None:
     """Call ``on_terminate``, in the main thread, at SIGTERM; do nothing at SIGINT and SIGHUP.
 
-    Ctrl-C and the end of a terminal reach the whole process group, and the supervisor tells its workers what they mean.
+    Ctrl-C and the end of a terminal reach the whole process group, and the supervisor tells its workers what to do.
     They get a handler rather than SIG_IGN, which programs that a task starts would inherit.
     """
     global _handler
@@ -86,7 +86,7 @@ def end(code: int, *, is_aborted: bool = False) -> NoReturn:
 
 
 def _before_fork() -> None:
-    # From here to the handlers of the copy: a signal for it must not come to the worker's handlers and be lost.
+    # Until the copy has its own handlers: the worker's handlers would swallow a signal that is meant for the copy.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     _forking.loop = _loop_of_jobs()
     _flush()  # or the copy writes once more what the worker has not written yet
@@ -104,9 +104,9 @@ def _become_copy() -> None:
             signal.signal(number, plain)
     _after_fork()
     _let_go_of_connections()
-    leave_thread_pool()  # or a task that waits for its copy would wait forever
+    leave_thread_pool()  # otherwise a task that waits for its copy would wait forever
     if (loop := _forking.loop) is not None:
-        drop_callbacks(loop)  # those are for the worker
+        drop_callbacks(loop)  # they belong to the worker
         loop.call_soon(_end_as_script, None)
 
 
@@ -118,7 +118,7 @@ def _loop_of_jobs() -> Any:
 
 
 def _let_go_of_connections() -> None:
-    """Forget the connections of this thread: the next query connects anew, or is refused inside of a transaction."""
+    """Forget the connections of this thread: the next query opens a new one, or is refused inside a transaction."""
     for connection in connections.all(initialized_only=True):
         _inherited.append(connection.connection)
         connection.connection = None
@@ -130,7 +130,7 @@ def _let_go_of_connections() -> None:
 def _end_as_script(error: BaseException | None) -> NoReturn:
     code = 0
     try:
-        # A lock of a stream may have been held by a thread that is not here any more.
+        # A thread that does not exist in the copy may have held the lock of a stream.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_FLUSH_SECONDS)
         if isinstance(error, SystemExit):

@@ -213,4 +213,4 @@ class TestWorker:
 
         # At first, and after two and four seconds more.
         assert 1 <= running.log.count("supervisor.waiting") <= 3, running.log
-        assert 1 <= running.log.count("service.failure service=heart") <= 3, running.log
+        assert 1 <= running.log.count("service.failure service=heartbeat") <= 3, running.log

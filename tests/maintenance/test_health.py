@@ -135,9 +135,7 @@ class TestServer:
         assert "eviction: noeviction" in server.text
         # The servers of the tests write nothing to the disk.
         assert [(finding.level, "appendonly" in finding.advice) for finding in concerns] == [("warning", True)]
-        assert [finding.text for finding in findings if finding.name == "history"] == [
-            "Finished jobs that are kept: 1."
-        ]
+        assert [finding.text for finding in findings if finding.name == "history"] == ["1 finished job is kept."]
 
     def test_nothing_is_said_of_what_only_a_database_has(self, engine):
         names = {finding.name for finding in judge(engine.health())}

@@ -113,7 +113,7 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
 
     assert (stored(result).state, stored(result).errors[0]["message"]) == (
         "discarded",
-        "Interrupted; it runs at most once.",
+        "The job was interrupted, and its queue delivers at most once.",
     )
 
 

@@ -17,10 +17,11 @@ from djqueue.runtime import producer
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,7 +53,7 @@ class Bench:
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(Roles(store), self.claims)
-        lane = Lane(["default"], 3, start_thread=self._start, start_async=_never)
+        lane = HeldLane(["default"], 3, begin_first(self.started), _never)
         self.producer = Producer(
             self.worker,
             self.engine,
@@ -64,18 +65,13 @@ class Bench:
             poll_interval_seconds=0.05,
         )
 
-    def _start(self, lane: Lane) -> None:
-        execution = lane.first_for_thread(lambda: None)
-        assert execution is not None
-        self.started.append(execution)
-
     def close(self) -> None:
         self.producer.on_stop()
         self.acker.on_stop()
         self.claims.close()
 
 
-def _never(lane: Lane, executions: Sequence[Any]) -> None:
+def _never(executions: Sequence[Any]) -> None:
     raise AssertionError("no async job here")
 
 

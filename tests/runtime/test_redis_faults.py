@@ -123,7 +123,7 @@ class TestServer:
             # Its worker is unknown there now, and so dead; a successor takes its place.
             running.wait_for_log("worker.start", count=2)
             assert "worker.declared_dead" in running.log
-            assert "The store does not know it any more" in running.log
+            assert "The store has no row for it" in running.log
             result = tasks.record.enqueue("after")
             eventually(lambda: stored(result).state == "completed", explain=lambda: running.log)
             running.stop()

@@ -18,13 +18,14 @@ from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer as producer_module
 from djqueue.runtime import watch
 from djqueue.runtime.acker import Acker
-from djqueue.runtime.cancels import LOOK_SECONDS as CANCEL_LOOK_SECONDS
+from djqueue.runtime.cancels import CHECK_SECONDS as CANCEL_CHECK_SECONDS
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,10 +85,7 @@ class Bench:
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         self.acker = Acker(Roles(store), self.claims)
         self.started: list[Execution] = []
-        self.lanes = [
-            Lane(queues, slots, start_thread=self._start, start_async=lambda lane, many: None)
-            for queues, slots in lanes
-        ]
+        self.lanes = [HeldLane(queues, slots, begin_first(self.started)) for queues, slots in lanes]
         self.producer = Producer(
             self.worker,
             self.looks,
@@ -98,11 +96,6 @@ class Bench:
             Canceller(self.looks, {}),
             poll_interval_seconds=LONG,
         )
-
-    def _start(self, lane: Lane) -> None:
-        execution = lane.first_for_thread(lambda: None)
-        assert execution is not None
-        self.started.append(execution)
 
     def fall_asleep(self) -> None:
         """Let it look, mark, and look once more; the sleep is interrupted."""
@@ -235,11 +228,11 @@ def test_a_worker_that_was_silent_looks_everywhere_when_it_beats_again(
 ) -> None:
     one = bench()
     one.fall_asleep()
-    monkeypatch.setattr(producer_module, "SILENCE_SECONDS", -2000.0)
+    monkeypatch.setattr(producer_module, "STOP_FETCHING_SECONDS", -2000.0)
     tasks.noop.enqueue()
     one.producer.run_once()
     assert one.looks.at == []
-    monkeypatch.setattr(producer_module, "SILENCE_SECONDS", 6.0)
+    monkeypatch.setattr(producer_module, "STOP_FETCHING_SECONDS", 6.0)
 
     one.wake()
 
@@ -331,9 +324,9 @@ def test_t60_a_lost_wake_up_of_a_cancel_is_made_up_within_two_seconds_whatever_t
     one.fall_asleep()
     one.producer._canceller._running = {0: None}  # type: ignore[dict-item]  # something runs
 
-    assert one.producer._pause() <= CANCEL_LOOK_SECONDS
+    assert one.producer._pause() <= CANCEL_CHECK_SECONDS
     one.producer._canceller._running = {}
-    assert one.producer._pause() > CANCEL_LOOK_SECONDS
+    assert one.producer._pause() > CANCEL_CHECK_SECONDS
     one.producer._doubts, one.producer._doubt_after = [1.0], time.monotonic() + 3
     assert one.producer._pause() <= 3
 

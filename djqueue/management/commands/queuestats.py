@@ -14,10 +14,10 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
+from djqueue.maintenance.silence import SILENT_SECONDS
 from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
-from djqueue.runtime.heartbeat import SILENT_SECONDS
 
 
 class Command(ReportingCommand):

@@ -27,8 +27,14 @@ class Command(BaseCommand):
     )
     requires_system_checks = ["djqueue"]
 
+    _ends_process = False
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._ends_process = True
+        super().run_from_argv(argv)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Handle signals before the checks query a database that may not respond."""
@@ -46,7 +52,7 @@ class Command(BaseCommand):
         scheduler = _FirstDenialEnds(store.engine.open_cron(), store=store.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
-        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop)) as signals:
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._ends_process) as signals:
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)

@@ -19,8 +19,8 @@ from djqueue.management.notices import notice
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
-from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
-from djqueue.runtime.worker import LaneSpec
+from djqueue.runtime.specs import LaneSpec, SupervisorSpec
+from djqueue.runtime.supervisor import Supervisor
 from djqueue.stores import Store
 
 MAX_WORKER_NAME = 200
@@ -33,6 +33,8 @@ class Command(BaseCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
+
+    _ends_process = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -83,6 +85,10 @@ class Command(BaseCommand):
             help="Name in logs and the admin. Default: host name and process id.",
         )
 
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._ends_process = True
+        super().run_from_argv(argv)
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Handle signals before the checks query a database that may not respond."""
         if threading.current_thread() is not threading.main_thread():
@@ -118,7 +124,9 @@ class Command(BaseCommand):
             notice(self, _banner(spec))
         # The connections that the checks opened; the supervisor opens its own.
         connections.close_all()
-        supervisor = Supervisor(spec, store.engine, settings, outboxes=store.outboxes)
+        supervisor = Supervisor(
+            *(spec, store.engine, settings), outboxes=store.outboxes, ends_process=self._ends_process
+        )
         code = supervisor.run()
         if supervisor.refusal:
             raise CommandError(supervisor.refusal, returncode=code)
