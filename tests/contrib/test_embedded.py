@@ -273,7 +273,7 @@ class TestUsers:
         theirs.mkdir()
         os.chown(theirs, process.UNPRIVILEGED_ID, process.UNPRIVILEGED_ID)
 
-        with pytest.raises(embedded.EmbeddedError, match="belongs to somebody else"):
+        with pytest.raises(embedded.EmbeddedError, match="belongs to another user"):
             process.make_private(theirs)
 
     def test_a_link_in_place_of_a_private_directory_is_refused(self, tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from djqueue.contrib.embedded.process import (
     EmbeddedError,
@@ -263,3 +263,16 @@ def tail(log: Path, *, start: int = 0, lines: int = 15) -> str:
     with log.open("rb") as file:
         file.seek(start)
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+S = TypeVar("S", bound=Server)
+
+
+@contextmanager
+def running(server: S) -> Iterator[S]:
+    """Run a server for the duration of a block."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

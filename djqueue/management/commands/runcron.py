@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
+from djqueue.management.serving import ServingCommand
 from djqueue.runtime.logs import configure
-from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
+from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe
 
 
-class Command(BaseCommand):
+class Command(ServingCommand):
     help = (
         "Enqueue the jobs of the crontab until stopped. You can run several, also beside workers that do the same: each"
         " scheduled time is enqueued once."
@@ -35,13 +35,6 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         self._ends_process = True
         super().run_from_argv(argv)
-
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        """Handle signals before the checks query a database that may not respond."""
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runcron must run in the main thread of its process, where Python handles signals.")
-        with leaving_at_once():
-            return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])

@@ -6,19 +6,18 @@ import argparse
 import os
 import socket
 import sys
-import threading
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
+from djqueue.management.serving import ServingCommand
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
-from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.specs import LaneSpec, SupervisorSpec
 from djqueue.runtime.supervisor import Supervisor
 from djqueue.stores import Store
@@ -29,7 +28,7 @@ MAX_PROCESSES = 1000
 MAX_SLOTS = 10_000
 
 
-class Command(BaseCommand):
+class Command(ServingCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
@@ -88,13 +87,6 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         self._ends_process = True
         super().run_from_argv(argv)
-
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        """Handle signals before the checks query a database that may not respond."""
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runworker must run in the main thread of its process, where Python handles signals.")
-        with leaving_at_once():
-            return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
         if parent_settings.module() is None:
