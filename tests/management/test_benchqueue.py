@@ -220,7 +220,7 @@ def test_seconds_that_never_end_or_send_nothing_are_refused(seconds: str) -> Non
 
 @pytest.mark.parametrize("option", ["--json", "--plot"])
 def test_a_directory_is_refused_before_anything_is_measured(option: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="Cannot write .*: it is a directory"):
+    with pytest.raises(CommandError, match=r"Cannot write .*: it is a directory"):
         run(option, str(tmp_path))
 
 
