@@ -125,8 +125,8 @@ class Service:
             logging.WARNING if is_away else logging.ERROR,
             exc_info=None if is_away else error,
             service=self.name,
-            doing=doing,
             failures=self.failures,
             retry_in_seconds=retry_in_seconds,
+            doing=doing,
             error=hooks.text_of(error),
         )

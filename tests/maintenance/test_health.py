@@ -73,7 +73,7 @@ class TestJudge:
             ({"dead_rows": 200_000}, "dead rows", "VACUUM djqueue_job", False),
             ({"is_autovacuum_on": False}, "dead rows", "autovacuum_enabled", False),
             ({"fetch_index_bytes": 2**30}, "sizes", "REINDEX", False),
-            ({"notification_usage": 0.5}, "notifications", "end it", True),
+            ({"notification_usage": 0.5}, "notifications", "End that session", True),
             ({"dead_rows": None}, "dead rows", "", False),
             ({"server": Inspection(server="Redis 5", concerns=[OLD])}, "server", "Upgrade", True),
             ({"server": Inspection(server="Redis 8", concerns=[FORGETFUL])}, "server", "appendonly", False),
