@@ -40,7 +40,7 @@ PYTHONS = ("3.13", "3.12", "3.11")
 MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
 CANARIES = {
     "canary-python": ("3.14", "django61", ()),
-    "canary-psycopg": ("3.12", "django60", ("psycopg==3.2.0", "psycopg-binary==3.2.0")),
+    "canary-psycopg": ("3.12", "django60", ("psycopg==3.2.11", "psycopg-binary==3.2.11")),
     "canary-django": ("3.13", "django61", ("Django",)),
     "canary-redis": ("3.13", "django61", ("redis", "hiredis")),
 }

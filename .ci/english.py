@@ -93,7 +93,6 @@ NOT_YET = frozenset(
         "djqueue/jobs/durations.py",
         "djqueue/jobs/encoding.py",
         "djqueue/jobs/retention.py",
-        "djqueue/maintenance/health.py",
         "djqueue/tasks/backoff.py",
         "djqueue/tasks/unique.py",
     }
