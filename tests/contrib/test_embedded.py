@@ -280,7 +280,7 @@ class TestUsers:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
 
-        with pytest.raises(embedded.EmbeddedError, match="is no directory"):
+        with pytest.raises(embedded.EmbeddedError, match="is not a directory"):
             process.make_private(tmp_path / "link")
 
 
