@@ -83,18 +83,9 @@ NOT_YET = frozenset(
         "djqueue/admin/gone.py",
         "djqueue/admin/lists.py",
         "djqueue/admin/situation.py",
-        "djqueue/api.py",
-        "djqueue/bulk/rejects.py",
-        "djqueue/conf.py",
-        "djqueue/crontab.py",
         "djqueue/engines/redis/codec.py",
-        "djqueue/engines/redis/server.py",
         "djqueue/jobs/compression.py",
-        "djqueue/jobs/durations.py",
         "djqueue/jobs/encoding.py",
-        "djqueue/jobs/retention.py",
-        "djqueue/tasks/backoff.py",
-        "djqueue/tasks/unique.py",
     }
 )
 """Files with messages that are still to be reworded."""
