@@ -42,7 +42,7 @@ def test_t63_a_finding_of_escapes_is_shown_without_them() -> None:
     out = StringIO()
     command = queuehealth.Command(stdout=out)
 
-    command._tell([Finding("holder", False, f"pid 1, {ESCAPE}", f"end {ESCAPE}")])
+    command._report([Finding("holder", False, f"pid 1, {ESCAPE}", f"end {ESCAPE}")])
 
     assert "\x1b]" not in out.getvalue()
     assert "\x07" not in out.getvalue()
