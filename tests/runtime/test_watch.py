@@ -311,7 +311,7 @@ def test_when_there_is_room_again_it_looks(bench: Callable[..., Bench], monkeypa
     one.producer.run_once()
     assert len(one.started) == 1
 
-    one.lanes[0].finish_async(0, LONG)  # the slot is free, and no thread stays behind
+    one.lanes[0].finish_async(one.started[0], LONG)  # the slot is free, and no thread stays behind
     one.producer.run_once()
 
     assert len(one.started) == 2
