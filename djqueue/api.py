@@ -74,7 +74,7 @@ class Report:
             self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
             if not one.is_done:
                 # By kind: which job holds a key is different for each.
-                reason = one.reason if one.held_by is None else "Its unique key is held by a live job."
+                reason = one.reason if one.held_by is None else "unique key held by a live job"
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
                 if len(examples := self.examples.setdefault(reason, [])) < _EXAMPLES:
                     examples.append(one.id)
@@ -188,7 +188,7 @@ def _control(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Con
     aliases = {using or _alias(job) for job in several}
     if len(aliases) > 1:
         raise ValueError(
-            f"These jobs are of several backends: {', '.join(sorted(aliases))}. Control those of one at a time."
+            f"Invalid jobs: they belong to several backends ({', '.join(sorted(aliases))}). Use one call per backend."
         )
     if not several:
         return []
@@ -216,7 +216,7 @@ def _controllable(verb: str, jobs: JobFilter) -> JobFilter:
     states = tuple(JobState(state) for state in jobs.states)
     if wrong := [state.value for state in states if state not in CONTROLLABLE[verb]]:
         can = ", ".join(state.value for state in CONTROLLABLE[verb])
-        raise ValueError(f"Nobody can {verb} jobs that are {' or '.join(wrong)}, only those that are: {can}.")
+        raise ValueError(f"Cannot {verb} {' or '.join(wrong)} jobs. Use {verb} for jobs that are {can}.")
     return replace(jobs, states=states or CONTROLLABLE[verb])
 
 

@@ -47,7 +47,7 @@ def check_store(store: Store) -> list[CheckMessage]:
     if not isinstance(queues, list | tuple | set | frozenset):
         messages.append(
             Error(
-                f"QUEUES takes a list of names, not {queues!r}.",
+                f"Invalid QUEUES {queues!r}: use a list of names.",
                 hint=f"Write {where}['QUEUES'] = ['default'], or [] to allow every name.",
                 obj=where,
                 id="djqueue.E005",
@@ -67,8 +67,8 @@ def check_store(store: Store) -> list[CheckMessage]:
     if wrong := sorted(repr(name) for name in queues if not is_queue_name(name)):
         messages.append(
             Error(
-                f"No queue names: {', '.join(wrong)}.",
-                hint=f"Names in {where}['QUEUES'] have 1 to 128 letters, digits, '_', '.', ':' or '-'.",
+                f"Invalid queue names: {', '.join(wrong)}.",
+                hint=f"Use 1–128 letters, digits, '_', '.', ':' or '-' for each name in {where}['QUEUES'].",
                 obj=where,
                 id="djqueue.E005",
             )
@@ -76,8 +76,8 @@ def check_store(store: Store) -> list[CheckMessage]:
     if not settings.USE_TZ:
         messages.append(
             Warning(
-                "USE_TZ is False: a time without a zone means different moments to processes with different "
-                "TIME_ZONE, and in one hour of the year two moments.",
+                "USE_TZ is False: processes with different TIME_ZONE read a time without a time zone differently, and in one"
+                " hour of the year it is ambiguous.",
                 hint="Set USE_TZ = True, or give run_after as a timedelta.",
                 obj=where,
                 id="djqueue.W001",
@@ -123,9 +123,9 @@ def check_servers(
         except EngineUnavailable as error:
             yield Warning(
                 f"{error}",
-                hint="Nothing can be enqueued and no worker runs until this is corrected."
+                hint="Jobs cannot be enqueued and workers cannot run until this is corrected."
                 if isinstance(error, EngineDenied)
-                else "Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
+                else "Jobs cannot be enqueued and workers cannot run until it answers. Check the address.",
                 obj=where,
                 id="djqueue.W009",
             )
@@ -139,8 +139,8 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
     if database not in connections.settings:
         return [
             Error(
-                f"There is no database {database!r}.",
-                hint=f"{where}['OPTIONS']['database'] is one of: {', '.join(sorted(connections.settings))}.",
+                f"The database {database!r} is not defined in DATABASES.",
+                hint=f"Set {where}['OPTIONS']['database'] to one of: {', '.join(sorted(connections.settings))}.",
                 obj=where,
                 id="djqueue.E003",
             )
@@ -154,8 +154,8 @@ def _check_vendor(where: str, database: str) -> list[CheckMessage]:
     return [
         Error(
             f"The database {database!r} is {vendor}; djqueue needs PostgreSQL.",
-            hint=f"Point {where}['OPTIONS']['database'] at a PostgreSQL database in DATABASES, or use"
-            " djqueue.backends.RedisBackend, beside which the database may be any.",
+            hint=f"Set {where}['OPTIONS']['database'] to a PostgreSQL database in DATABASES, or use"
+            " djqueue.backends.RedisBackend, which works with any database.",
             obj=where,
             id="djqueue.E004",
         )
@@ -181,8 +181,8 @@ def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str,
         return []
     return [
         Warning(
-            f"There are rules for queues that are not in QUEUES: {', '.join(unused)}.",
-            hint=f"Add them to {where}['QUEUES'], or nothing can be enqueued there.",
+            f"OPTIONS['queues'] has rules for queues that are not in QUEUES: {', '.join(unused)}.",
+            hint=f"Add them to {where}['QUEUES'], or remove their rules: jobs cannot be enqueued to them.",
             obj=where,
             id="djqueue.W002",
         )

@@ -74,7 +74,7 @@ def add(
     definition = _definition(None, {**values, "task": path, "expression": expression})
     check(name, definition, backend=backend)
     if not _cron(backend).add(name, definition, by=by):
-        raise InvalidCron(f"The crontab has an entry {name!r} already.")
+        raise InvalidCron(f"The crontab already has an entry {name!r}.")
     return get(name, backend=backend)
 
 
@@ -107,7 +107,7 @@ def run_now(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKE
     try:
         job = new_job(entry, {"entry": name, "by": by})
     except (UnknownTask, InvalidJob, compat.InvalidTask) as error:
-        raise InvalidCron(f"{name!r} cannot run: {error}") from error
+        raise InvalidCron(f"Cannot run {name!r}: {error}") from error
     return _cron(backend).run(entry, job, rule=rule_for(entry), by=by)
 
 
@@ -115,7 +115,9 @@ def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> No
     """Remove an entry with its history. One that the code has would come back: pause it instead."""
     entry = get(name, backend=backend)
     if entry.code is not None and entry.disabled_at is None:
-        raise InvalidCron(f"{name!r} stands in the code and would come back. Pause it, or take it out of the code.")
+        raise InvalidCron(
+            f"Cannot remove {name!r}: it is defined in the code and would be added again. Pause it, or remove it from the code."
+        )
     _cron(backend).remove(entry)
 
 
@@ -123,7 +125,7 @@ def reset(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND
     """Set an entry back to what the code says."""
     entry = get(name, backend=backend)
     if entry.code is None:
-        raise InvalidCron(f"{name!r} was made in the database: there is nothing in the code to go back to.")
+        raise InvalidCron(f"Cannot reset {name!r}: it was created in the database and is not defined in the code.")
     _write(entry, entry.code, entry.paused_at is not None, entry.pause_reason, by, backend)
     return get(name, backend=backend)
 
@@ -137,7 +139,7 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
     if problem := task.cron_problem(name, definition):
         raise InvalidCron(problem)
     if not is_at_home(task, backend):
-        raise InvalidCron(f"The jobs of {definition.task} do not live in the backend {backend!r}.")
+        raise InvalidCron(f"The jobs of {definition.task} are not stored in the backend {backend!r}.")
 
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
@@ -172,7 +174,7 @@ def rule_for(entry: CronEntry) -> UniqueRule:
 
 def _definition(base: CronDefinition | None, values: Mapping[str, Any]) -> CronDefinition:
     if unknown := sorted(set(values) - set(FIELDS)):
-        raise InvalidCron(f"A cron entry has no {', '.join(unknown)}. It has: {', '.join(FIELDS)}.")
+        raise InvalidCron(f"Invalid fields of a cron entry: {', '.join(unknown)}. Use: {', '.join(FIELDS)}.")
     return CronDefinition(**values) if base is None else replace(base, **values)
 
 
@@ -189,7 +191,7 @@ def _write(
         by=by,
     )
     if not is_written:
-        raise InvalidCron(f"Somebody else has just changed {entry.name!r}. Look at it and try again.")
+        raise InvalidCron(f"The entry {entry.name!r} was changed by another user or process. Read it again and retry.")
 
 
 def _cron(alias: str) -> CronStore:

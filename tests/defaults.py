@@ -87,4 +87,4 @@ def fetch(queue: str = "default") -> ClaimedJob:
 
 def ack(claimed: ClaimedJob, state: JobState, **outcome: Any) -> None:
     with Roles(backend().engine) as engine:
-        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)])
+        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)]).accepted

@@ -155,7 +155,7 @@ class TestEnqueue:
         assert seen == [[LARGE], [LARGE]]
 
     def test_the_option_is_checked(self) -> None:
-        with pytest.raises(compat.InvalidTask, match="compress takes True or False"):
+        with pytest.raises(compat.InvalidTask, match=r"Invalid compress .*: use True or False"):
             task(compress=9)(tasks.add.func)  # type: ignore[call-overload]
 
 

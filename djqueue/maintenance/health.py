@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.jobs.health import Health, Inspection, VacuumBlocker
+from djqueue.jobs.health import Health, Inspection, TableHealth, VacuumBlocker
 from djqueue.maintenance.silence import REPORTED_SILENT_SECONDS
 
 MAX_AGE_SECONDS = 300.0
@@ -48,7 +48,8 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         *_leader(health),
         _stage(health),
         *_crontab(health),
-        *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
+        *(_tables(health.tables, health.history_rows or 0) if health.tables else ()),
+        *(_server(health.server, health.history_rows or 0) if health.server else ()),
     ]
 
 
@@ -218,12 +219,12 @@ def _server(server: Inspection, history: int) -> list[Finding]:
     return findings
 
 
-def _tables(health: Health) -> list[Finding]:
-    return [*_holders(health), _dead_rows(health), _sizes(health), _notifications(health)]
+def _tables(tables: TableHealth, history: int) -> list[Finding]:
+    return [*_blockers(tables), _dead_rows(tables), _sizes(tables, history), _notifications(tables)]
 
 
-def _holders(health: Health) -> list[Finding]:
-    if not health.holders:
+def _blockers(tables: TableHealth) -> list[Finding]:
+    if not tables.blockers:
         return [Finding("snapshots", True, "Nothing prevents VACUUM from removing dead rows.")]
     return [
         Finding(
@@ -231,10 +232,10 @@ def _holders(health: Health) -> list[Finding]:
             not _is_old(one),
             f"{one.kind.capitalize()} {one.name}: {one.age_transactions:,} transactions old"
             + ("." if one.age_seconds is None else f", for {span(one.age_seconds)}."),
-            _holder_advice(one) if _is_old(one) else "",
+            _blocker_advice(one) if _is_old(one) else "",
             False,
         )
-        for one in health.holders
+        for one in tables.blockers
     ]
 
 
@@ -244,7 +245,7 @@ def _is_old(one: VacuumBlocker) -> bool:
     return one.age_seconds is None and one.age_transactions > MANY_TRANSACTIONS
 
 
-def _holder_advice(one: VacuumBlocker) -> str:
+def _blocker_advice(one: VacuumBlocker) -> str:
     keeps = "Until it ends, VACUUM cannot remove what finished jobs leave behind."
     if one.kind == "replication slot":
         return f"{keeps} Start its consumer, or drop it: SELECT pg_drop_replication_slot('…')"
@@ -256,12 +257,12 @@ def _holder_advice(one: VacuumBlocker) -> str:
     )
 
 
-def _dead_rows(health: Health) -> Finding:
-    if health.dead_rows is None or health.live_rows is None:
+def _dead_rows(tables: TableHealth) -> Finding:
+    if tables.dead_rows is None or tables.live_rows is None:
         return Finding("dead rows", False, "The statistics could not be read in time.", "", False)
-    vacuumed = "not known" if health.vacuumed_seconds is None else f"{span(health.vacuumed_seconds)} ago"
-    text = f"{health.dead_rows:,} dead rows, {health.live_rows:,} unfinished jobs; last vacuum: {vacuumed}."
-    if not health.is_autovacuum_on:
+    vacuumed = "not known" if tables.vacuumed_seconds is None else f"{span(tables.vacuumed_seconds)} ago"
+    text = f"{tables.dead_rows:,} dead rows, {tables.live_rows:,} unfinished jobs; last vacuum: {vacuumed}."
+    if not tables.is_autovacuum_on:
         return Finding(
             "dead rows",
             False,
@@ -269,7 +270,7 @@ def _dead_rows(health: Health) -> Finding:
             "ALTER TABLE djqueue_job RESET (autovacuum_enabled)",
             False,
         )
-    is_ok = health.dead_rows <= max(MANY_DEAD, 2 * health.live_rows)
+    is_ok = tables.dead_rows <= max(MANY_DEAD, 2 * tables.live_rows)
     advice = (
         "Autovacuum does not keep up: a session holds a snapshot (see above), or its workers are busy elsewhere. Raise"
         " autovacuum_max_workers, or run VACUUM djqueue_job."
@@ -277,23 +278,23 @@ def _dead_rows(health: Health) -> Finding:
     return Finding("dead rows", is_ok, text, "" if is_ok else advice, False)
 
 
-def _sizes(health: Health) -> Finding:
-    index, table = health.fetch_index_bytes, health.table_bytes
-    if index is None or table is None or health.live_rows is None:
+def _sizes(tables: TableHealth, history: int) -> Finding:
+    index, table = tables.fetch_index_bytes, tables.table_bytes
+    if index is None or table is None or tables.live_rows is None:
         return Finding("sizes", False, "The sizes could not be read in time.", "", False)
     text = (
-        f"Live jobs {size(table)}, their fetch index {size(index)}; history {size(health.history_bytes or 0)}, about"
-        f" {health.history_rows or 0:,} jobs."
+        f"Live jobs {size(table)}, their fetch index {size(index)}; history {size(tables.history_bytes or 0)}, about"
+        f" {history:,} jobs."
     )
     # An entry takes about 60 bytes, and half-empty pages are normal.
-    is_ok = index <= max(64 * 2**20, 300 * health.live_rows)
+    is_ok = index <= max(64 * 2**20, 300 * tables.live_rows)
     return Finding(
         "sizes", is_ok, text, "" if is_ok else "Shrink the index: REINDEX INDEX CONCURRENTLY djqueue_job_fetch", False
     )
 
 
-def _notifications(health: Health) -> Finding:
-    usage = health.notification_usage
+def _notifications(tables: TableHealth) -> Finding:
+    usage = tables.notification_usage
     if usage is None:
         return Finding("notifications", False, "The notification queue could not be read in time.", "", False)
     return Finding(

@@ -16,7 +16,7 @@ with another worker already, and would run twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from itertools import accumulate
 from queue import Empty, SimpleQueue
@@ -113,7 +113,7 @@ class Acker(Service):
     def _flush(self) -> None:
         while chunk := self._next_chunk():
             try:
-                accepted = self._engine.ack([ack for ack, _ in chunk])
+                accepted = self._engine.ack([ack for ack, _ in chunk]).accepted
             except EngineRefused as error:
                 if len(chunk) > 1:
                     # One of them is refused. Smaller batches let the others be stored.
@@ -184,25 +184,25 @@ class Acker(Service):
         self._finalize(stored, {ack.id for ack, _ in stored})
         return [item for item in chunk if item[0].id not in accepted]
 
-    def _degrade(self, item: tuple[Ack, int], error: EngineRefused) -> set[int]:
+    def _degrade(self, item: tuple[Ack, int], error: EngineRefused) -> Set[int]:
         """Store a refused outcome with the texts of its failure in ASCII, because a database may not use UTF-8."""
         ack, _ = item
         plain = ack._replace(error=in_ascii(ack.error), note=in_ascii(ack.note))
         if plain != ack:
             try:
-                return self._engine.ack([plain])
+                return self._engine.ack([plain]).accepted
             except EngineRefused as other:
                 error = other
         return self._discard(item, error)
 
-    def _discard(self, item: tuple[Ack, int], error: Exception) -> set[int]:
+    def _discard(self, item: tuple[Ack, int], error: Exception) -> Set[int]:
         ack, claim_slot = item
         telemetry.emit("djqueue.ack.refused", logging.ERROR, job=ack.id, error=str(error))
         state, started, finished = JobState.DISCARDED, ack.started, ack.finished
         try:
             return self._engine.ack(
                 [Ack(ack.id, ack.claim, state, started, finished, None, _UNSTORABLE, taken=ack.taken)]
-            )
+            ).accepted
         except EngineRefused:
             # The cause is the stored job, not the outcome. It must not delay the others.
             self._remove([item])
@@ -212,7 +212,7 @@ class Acker(Service):
                 self._claims.release(claim_slot)
             raise
 
-    def _finalize(self, chunk: list[tuple[Ack, int]], accepted: set[int]) -> None:
+    def _finalize(self, chunk: list[tuple[Ack, int]], accepted: Set[int]) -> None:
         self.accepted += len(accepted)
         for ack, claim_slot in chunk:
             when_accepted = self._when_accepted.pop(claim_slot, None) if self._when_accepted else None

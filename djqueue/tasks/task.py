@@ -115,7 +115,9 @@ class Task(_Task):
             if problem := self.unique.problem_with(self.func, self.takes_context):
                 raise compat.InvalidTask(problem)
             if self.unique.debounce is not None and (self.run_after is not None or self.run_in is not None):
-                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
+                raise compat.InvalidTask(
+                    "debounce and run_after cannot be combined: debounce sets the time at which the job runs."
+                )
         if self.cron:
             self._check_cron()
         self._register()
@@ -154,11 +156,11 @@ class Task(_Task):
     def cron_problem(self, name: str, definition: CronDefinition) -> str:
         """Say why an entry cannot run this task; empty if it can."""
         if not name or len(name) > MAX_NAME or not name.isprintable():
-            return f"The name of a cron entry has 1 to {MAX_NAME} printable characters, not {name!r:.250}."
+            return f"Invalid name of a cron entry {name!r:.250}: use 1–{MAX_NAME} printable characters."
         if problem := definition.problem():
             return problem
         if not isinstance(definition.args, list | tuple) or not isinstance(definition.kwargs, Mapping):
-            return "args is a list and kwargs a dict."
+            return "Invalid args or kwargs: use a list for args and a dict for kwargs."
         try:
             definition.as_json()
             encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
@@ -358,7 +360,7 @@ def task(
     given: object = function
     if given is not None and not callable(given):
         hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
-        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
+        raise TypeError(f"Invalid argument {given!r} of @task: use a function or keywords.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(

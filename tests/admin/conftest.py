@@ -105,7 +105,7 @@ class Behind:
         id = self.add(**{"queue": "ended", **values})
         [job] = self.fetch(values.get("queue", "ended"))
         assert job.id == id
-        assert self.worker.ack([Ack(id, job.claim, state, **(outcome or {}))]) == {id}
+        assert self.worker.ack([Ack(id, job.claim, state, **(outcome or {}))]).accepted == {id}
         return id
 
 

@@ -14,7 +14,7 @@ from django.test import Client
 from djqueue import stores as entries
 from djqueue.admin import job_url, lists
 from djqueue.cron import CronDefinition
-from djqueue.engines.redis import search as walks
+from djqueue.engines.redis import inspector as walks
 from djqueue.jobs.compression import compressed
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import NewJob

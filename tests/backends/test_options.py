@@ -47,13 +47,13 @@ class TestOptions:
             ("http://localhost:6379/0", "begins with none of them"),
             ("", "begins with none of them"),
             ("redis://localhost:99999/0", "cannot be read"),
-            ("redis://localhost:0/0", "0 is no port"),
+            ("redis://localhost:0/0", "the port of this one is 0"),
             ("redis://localhost:x/0", "cannot be read"),
-            ("redis://localhost/queue", "the database of this one is no number"),
+            ("redis://localhost/queue", "the database of this one is not a number"),
             ("unix://", "names no socket"),
-            ("redis://localhost?max_connections=5", "nothing but db, username"),
-            ("redis://localhost?ssl_cert_reqs=none", "nothing but db, username"),
-            ("unix:///run/redis.sock?db=two", "the database of this one is no number"),
+            ("redis://localhost?max_connections=5", "use only db, username"),
+            ("redis://localhost?ssl_cert_reqs=none", "use only db, username"),
+            ("unix:///run/redis.sock?db=two", "the database of this one is not a number"),
             (6379, "not 6379"),
             (None, "not None"),
             (["redis://a", "redis://b"], "not a list"),
@@ -103,22 +103,22 @@ class TestOptions:
 
     @pytest.mark.parametrize("prefix", ["", "a b", "{x}", "ä", "x" * 65, 7, None])
     def test_an_impossible_prefix_is_told(self, prefix: Any) -> None:
-        with pytest.raises(InvalidOptions, match="'prefix' takes 1 to 64 letters"):
+        with pytest.raises(InvalidOptions, match=r"Invalid 'prefix' .*: use 1–64 letters"):
             conf.parse({"prefix": prefix}, conf.RedisOptions)
 
     @pytest.mark.parametrize(
         ("options", "word"),
         [
-            ({"outbox": "yes"}, "'outbox' takes True or False"),
-            ({"database": 3}, "'database' takes a string"),
-            ({"max_attempts": 0}, "'max_attempts' takes a number from 1"),
+            ({"outbox": "yes"}, "Invalid 'outbox' 'yes': use True or False"),
+            ({"database": 3}, "Invalid 'database' 3: use a string"),
+            ({"max_attempts": 0}, "Invalid 'max_attempts' 0: use a number from 1"),
             # What PostgreSQL alone has would be accepted in vain.
-            ({"listen": False}, "There is no option 'listen'"),
-            ({"durability": "relaxed"}, "There is no option 'durability'"),
-            ({"statement_timeout_seconds": 3}, "There is no option 'statement_timeout_seconds'"),
+            ({"listen": False}, "Invalid option 'listen'"),
+            ({"durability": "relaxed"}, "Invalid option 'durability'"),
+            ({"statement_timeout_seconds": 3}, "Invalid option 'statement_timeout_seconds'"),
             (
                 {"queues": {"mail": {"durability": "relaxed"}}},
-                "the keys 'concurrency', 'delivery' and 'retention', not",
+                "use a dict with the keys 'concurrency', 'delivery' and 'retention'.",
             ),
         ],
     )
@@ -132,7 +132,7 @@ class TestOptions:
     def test_nor_has_postgresql_those_of_redis(self, option: dict[str, Any]) -> None:
         [message] = messages(BACKEND="djqueue.backends.PostgresBackend", OPTIONS=option)
 
-        assert "There is no option" in message.msg
+        assert "Invalid option" in message.msg
 
     def test_rules_of_queues_and_retention_are_the_same_as_everywhere(self) -> None:
         options = conf.parse(

@@ -92,7 +92,7 @@ class TestByIds:
         api.cancel(job)
 
         assert run("discard", job.id, 999, code=3) == (
-            f"{job.id}: skipped: It is cancelled already.\n999: skipped: There is no such job.\n"
+            f"{job.id}: skipped (already cancelled).\n999: skipped (no such job).\n"
         )
         assert run("retry", job.id) == f"{job.id}: available again.\n"
         assert run("discard", job.id) == f"{job.id}: discarded.\n"

@@ -154,7 +154,7 @@ def test_b36_a_job_that_runs_ten_times_longer_than_the_silence_is_started_once(
             watching.run_once()
             lifeline.run_once()
             clock.now += heart_module.BEAT_SECONDS
-        assert mine.ack([Ack(job.id, job.claim, JobState.COMPLETED)]) == {job.id}
+        assert mine.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
 
         # And the other way round: without beats it would not have lasted.
         store.insert([NewJob("tests.long")])

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.models import Job
@@ -26,7 +26,7 @@ from tests.runtime.held_lane import HeldLane, begin_first
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Unsteady(PostgresWorkerEngine):
+class Unsteady(PostgresFetcher):
     """Claims, and loses the answer, as often as it is told."""
 
     losses = 0
@@ -47,9 +47,8 @@ class Bench:
         self.started: list[Execution] = []
         store = PostgresEngine("default")
         self.engine = Unsteady("default")
-        self.engine.register(
-            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
-        )
+        with Roles(store) as roles:
+            roles.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(Roles(store), self.claims)
@@ -102,14 +101,14 @@ def test_a_claim_that_commits_after_the_first_look_is_found_later(
 ) -> None:
     monkeypatch.setattr(producer, "DOUBT_SECONDS", (0.0,))
     looks = 0
-    rescue = bench.engine.rescue
+    reclaim = bench.engine.reclaim
 
     def count(*args: Any, **kwargs: Any) -> Any:
         nonlocal looks
         looks += 1
-        return rescue(*args, **kwargs)
+        return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(bench.engine, "rescue", count)
+    monkeypatch.setattr(bench.engine, "reclaim", count)
     bench.engine.losses = 1
 
     with pytest.raises(EngineUnavailable):

@@ -143,12 +143,12 @@ class TestServer:
                 tasks.describe.enqueue("x" * 20_000)
                 count += 1
 
-        with pytest.raises(EngineUnavailable, match="is full"):
+        with pytest.raises(EngineUnavailable, match="is out of memory"):
             fill()
         drain("-v", "1")
 
         assert states() == {"completed": count}
-        with pytest.raises(EngineUnavailable, match="is full"):
+        with pytest.raises(EngineUnavailable, match="is out of memory"):
             fill()
         with worker("-v", "1", env={"DJQUEUE_GIVE_UP_AFTER": "3", "DJQUEUE_KEEP": "0.001"}) as running:
             eventually(lambda: states() == {}, 30, lambda: (states(), running.log))

@@ -12,8 +12,8 @@ import pytest
 from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.engines.postgres.listener import PostgresListener
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer as producer_module
 from djqueue.runtime import watch
@@ -33,7 +33,7 @@ LONG = 10.0
 MANY = [f"tenant-{number:03}" for number in range(500)]
 
 
-class Looks(PostgresWorkerEngine):
+class Looks(PostgresFetcher):
     """Notes which queues are looked at."""
 
     def __init__(self) -> None:
@@ -80,7 +80,9 @@ class Bench:
         store = PostgresEngine("default")
         self.looks, self.marks = Looks(), Marks()
         self.worker = uuid4()
-        self.looks.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
+        Roles(store).register(
+            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
+        )
         self.claims = ClaimBlock.create()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         self.acker = Acker(Roles(store), self.claims)

@@ -7,6 +7,7 @@ of ``connection_created``, a ``get_new_connection`` that fetches a password) cou
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from django.db import DatabaseError, InterfaceError, connections
@@ -143,6 +144,11 @@ def _settings(
         for name, value in settings.items()
     ]
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
+
+
+def role_of(worker: UUID) -> str:
+    """Return the role of the connection on which a worker fetches; see ``Maintainer.disconnect``."""
+    return f"worker {worker}"
 
 
 def application_name(role: str) -> str:

@@ -17,28 +17,26 @@ from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
-from djqueue.engines.postgres.control import Control
+from djqueue.engines.postgres.controller import PostgresController
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
-from djqueue.engines.postgres.health import health
+from djqueue.engines.postgres.fetcher import PostgresFetcher
+from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.rows import job_of
+from djqueue.engines.postgres.registrar import PostgresRegistrar
 from djqueue.engines.postgres.single import SingleInsert
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
     InsertedMany,
-    Job,
     NewJob,
-    QueueCounts,
     UniqueRule,
 )
 
@@ -46,16 +44,15 @@ _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(SingleInsert, Control):
-    """Jobs in the database of one Django alias. The verbs that control jobs and queues are in ``control.py``."""
+class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
+    """Jobs in the database of one Django alias."""
 
     is_transactional = True
 
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
-        self.alias = alias
-        self.listen = listen
+        super().__init__(alias, listen=listen)
         self.statement_timeout = statement_timeout_seconds
 
     @property
@@ -128,15 +125,6 @@ class PostgresEngine(SingleInsert, Control):
                     cursor.execute(sql("relax"))
             yield
 
-    def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
-        if not 0 < job_id < 2**63:
-            return None
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("get"), {"id": job_id})
-            rows = rows_of(cursor)
-        return job_of(rows[0]) if rows else None
-
     @contextmanager
     def transaction(self) -> Iterator[str]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -170,22 +158,9 @@ class PostgresEngine(SingleInsert, Control):
             if not isinstance(error.__cause__, _SAVEPOINT_GONE):
                 raise
             raise transaction.TransactionManagementError(
-                f"The task ended its transaction on the database {self.alias!r} itself, by a raw COMMIT or ROLLBACK. With"
-                " transactional=True the transaction belongs to djqueue: use transaction.atomic() for savepoints, or raise."
+                f"The task ended its transaction on the database {self.alias!r} with a raw COMMIT or ROLLBACK. With"
+                " transactional=True, djqueue owns the transaction: use transaction.atomic() for savepoints, or raise an exception."
             ) from error
-
-    def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("counts"))
-            rows = cursor.fetchall()
-        queues: dict[str, dict[str, int]] = {}
-        oldest: dict[str, float] = {}
-        for queue, state, count, oldest_seconds in rows:
-            queues.setdefault(queue, {})[state] = count
-            if oldest_seconds is not None:
-                oldest[queue] = oldest_seconds
-        return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
 
     @property
     def cron(self) -> PostgresCron:
@@ -203,7 +178,7 @@ class PostgresEngine(SingleInsert, Control):
 
     def open_cron(self) -> PostgresCron:
         """Open the crontab for a scheduler: on a connection of its own."""
-        own = self.open_maintenance()
+        own = self.open_maintainer()
 
         def transact(work: Callable[[Execute], Any]) -> Any:
             def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
@@ -214,31 +189,18 @@ class PostgresEngine(SingleInsert, Control):
 
         return PostgresCron(transact, wake=own.wake, close=own.close)
 
-    def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
-        return health(self.alias)
+    def open_fetcher(self) -> PostgresFetcher:
+        return PostgresFetcher(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_fetcher(self) -> PostgresWorkerEngine:
-        return self.open_worker()
+    def open_registrar(self) -> PostgresRegistrar:
+        return PostgresRegistrar(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_registrar(self) -> PostgresWorkerEngine:
-        return self.open_worker()
-
-    def open_maintainer(self, *, waits: bool = False) -> PostgresWorkerEngine:
-        """A lock that others hold raises ``EngineBusy`` within a moment."""
-        return self.open_worker() if waits else self.open_maintenance()
-
-    def open_worker(self) -> PostgresWorkerEngine:
-        """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
-        return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
-
-    def open_maintenance(self) -> PostgresWorkerEngine:
-        """Open what one loop of maintenance needs; a lock that others hold raises ``EngineBusy`` within a moment."""
-        return PostgresWorkerEngine(
+    def open_maintainer(self, *, waits: bool = False) -> PostgresMaintainer:
+        return PostgresMaintainer(
             self.alias,
             listen=self.listen,
             statement_timeout_seconds=self.statement_timeout,
-            lock_timeout_seconds=LOCK_TIMEOUT_SECONDS,
+            lock_timeout_seconds=0 if waits else LOCK_TIMEOUT_SECONDS,
         )
 
     def open_listener(self) -> PostgresListener:

@@ -139,7 +139,7 @@ class PostgresListener:
                     # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
                     self._listen = False
                     connection.close()
-                    logger.warning("There is a pooler before the database: LISTEN cannot be used, jobs are polled for.")
+                    logger.warning("LISTEN is not available behind a connection pooler; polling for jobs.")
                     return None
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
@@ -155,7 +155,7 @@ class PostgresListener:
         return self._connection
 
     def _lose(self, error: Exception) -> None:
-        logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
+        logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", str(error).strip())
         # Nobody has told us of anything since.
         self._woken |= self._marked | self._taken
         self._marked.clear()

@@ -53,7 +53,7 @@ class Wake:
             with self.connection.cursor() as cursor:
                 cursor.execute(sql(statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
+            logger.warning("Could not wake workers for %s: %s", ", ".join(sorted(self.queues)), error)
 
     def _is_prepared(self) -> bool:
         """Wake by a prepared statement, sooner by as long as a worker takes to fetch; return whether that could be done."""

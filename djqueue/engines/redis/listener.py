@@ -148,7 +148,7 @@ class RedisListener:
 
     def _lose(self, error: Exception, *, was_connected: bool) -> None:
         if was_connected or self._reminder.is_due(str(error)):
-            logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
+            logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", error)
         # Nobody has told us of anything since.
         self._woken.update(self._marked)
         self._marked.clear()

@@ -118,7 +118,7 @@ class Command(ReportingCommand):
         skipped = 0
         for controlled in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
             skipped += not controlled.is_done
-            why = f": {plain(controlled.reason)}" if controlled.reason else "."
+            why = f" ({plain(controlled.reason)})." if controlled.reason else "."
             self.stdout.write(f"{controlled.id}: {_SAID[controlled.outcome]}{why}")
         if skipped:
             sys.exit(EXIT_SKIPPED)
@@ -146,7 +146,7 @@ class Command(ReportingCommand):
                 self.stdout.write(f"{number:,} {_SAID[outcome]}.")
         for reason, number in report.skipped.items():
             some = ", ".join(map(str, report.examples[reason]))
-            self.stdout.write(f"{number:,} skipped: {plain(reason)} (such as {some})")
+            self.stdout.write(f"{number:,} skipped ({plain(reason)}), such as {some}.")
 
 
 def _filter(options: dict[str, Any]) -> JobFilter:
