@@ -6,6 +6,7 @@
     python3 run.py test [...]     the test suite in three processes; with arguments, they go to pytest and it runs in one
     python3 run.py test --all     the suite on each supported pair of Python and Django
     python3 run.py test --row 3.11 [...]      on one of these pairs, named by its Python
+    python3 run.py test --row canary [...]    on versions to come and the oldest that are allowed; failures are only reported
     python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
     python3 run.py lint           formatter, linter, types, import contract, migrations
     python3 run.py bench [...]    the benchmarks
@@ -37,6 +38,19 @@ STATE = ROOT / ".djqueue"
 STAMP = "djqueue-stamp.json"
 PYTHONS = ("3.13", "3.12", "3.11")
 MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
+CANARIES = {
+    "canary-python": ("3.14", "django61", ()),
+    "canary-psycopg": ("3.12", "django60", ("psycopg==3.2.0", "psycopg-binary==3.2.0")),
+    "canary-django": ("3.13", "django61", ("Django",)),
+    "canary-redis": ("3.13", "django61", ("redis", "hiredis")),
+}
+"""A Python, a lock, and what is installed over it: the newest version (pre-releases included) where none is named."""
+CANARY_TESTS = (
+    "tests/test_adapters.py",
+    "tests/engines/test_conformance.py",
+    "tests/test_backends.py",
+    "tests/test_tasks.py",
+)
 SIDE_BY_SIDE = ("-n", "3", "--dist", "loadscope")
 """The whole suite runs in three processes, each with servers of its own: most tests wait for other processes."""
 POSTGRES = {"15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
@@ -86,16 +100,9 @@ def run_tests(arguments: list[str]) -> int:
         variables.pop("DATABASE_URL", None)
         variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
         del arguments[at : at + 2]
-    rows = None
-    if "--row" in arguments:
-        at = arguments.index("--row")
-        rows = tuple(row for row in MATRIX if [row[0]] == arguments[at + 1 : at + 2])
-        if not rows:
-            raise Problem(f"--row takes one of {', '.join(version for version, _ in MATRIX)}.")
-        del arguments[at : at + 2]
-    elif "--all" in arguments:
-        arguments.remove("--all")
-        rows = MATRIX
+    rows = rows_of(arguments)
+    if isinstance(rows, dict):
+        return run_canaries(rows, arguments or [*CANARY_TESTS, "-k", "not redis7 and not cluster"], variables)
     arguments = arguments or [*side_by_side]
     if rows is None:
         hand_over(environment(ROOT / ".venv", "dev"), ["-m", "pytest", *arguments], variables)
@@ -108,12 +115,8 @@ def run_tests(arguments: list[str]) -> int:
         except NoPython as problem:
             # A developer may lack an old interpreter; a build that claims to have tested it may not.
             print(problem)
-            outcomes.append(
-                (
-                    name,
-                    "FAILED (no interpreter)" if os.environ.get("CI") == "true" else "skipped (no interpreter)",
-                )
-            )
+            is_build = os.environ.get("CI") == "true"
+            outcomes.append((name, f"{'FAILED' if is_build else 'skipped'} (no interpreter)"))
             continue
         code = subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False).returncode
         outcomes.append((name, "passed" if code == 0 else f"FAILED ({code})"))
@@ -121,6 +124,67 @@ def run_tests(arguments: list[str]) -> int:
     for name, outcome in outcomes:
         print(f"{name}: {outcome}")
     return int(any(outcome.startswith("FAILED") for _, outcome in outcomes))
+
+
+def rows_of(arguments):
+    """Take --row and --all out of the arguments; return rows of the matrix, canaries by name, or None for .venv."""
+    if "--row" in arguments:
+        at = arguments.index("--row")
+        chosen = "".join(arguments[at + 1 : at + 2])
+        rows = tuple(row for row in MATRIX if row[0] == chosen)
+        canaries = {name: canary for name, canary in CANARIES.items() if chosen in ("canary", name)}
+        if not rows and not canaries:
+            names = [*(version for version, _ in MATRIX), "canary", *CANARIES]
+            raise Problem(f"Invalid row {chosen!r}: --row takes one of {', '.join(names)}.")
+        del arguments[at : at + 2]
+        return rows or canaries
+    if "--all" in arguments:
+        arguments.remove("--all")
+        return MATRIX
+    return None
+
+
+def run_canaries(canaries, arguments: list[str], variables: dict[str, str]) -> int:
+    """Run tests on versions that are not supported yet, or only just. Failures are reported and do not fail the run."""
+    outcomes = []
+    for name, (version, lock, over) in canaries.items():
+        print(f"\n=== {name}", flush=True)
+        try:
+            python = environment(ROOT / f".venv-{name}", lock, versions=(version,))
+            installed = install_over(python, over)
+        except Problem as problem:
+            print(problem)
+            outcomes.append(
+                f"{name}: skipped ({'no' if isinstance(problem, NoPython) else 'cannot set up'} Python {version})"
+            )
+            continue
+        shown = ", ".join([f"Python {version}", *installed])
+        if over and not set(installed) - locked_versions(lock):
+            outcomes.append(f"{name}: skipped ({shown}: the lock has no older version)")
+            continue
+        code = subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT, env=variables, check=False).returncode
+        outcomes.append(f"{name}: {'passed' if code == 0 else 'failed (allowed)'} ({shown})")
+    print("\n=== canaries", *outcomes, sep="\n")
+    return 0
+
+
+def install_over(python: Path, packages: tuple[str, ...]) -> list[str]:
+    """Install packages over those of a lock; return their names and versions."""
+    if not packages:
+        return []
+    options = ["--quiet", "--disable-pip-version-check", "--upgrade", "--pre", "--only-binary=:all:"]
+    names = [package.partition("==")[0].lower() for package in packages]
+    run_or_explain(
+        [python, "-m", "pip", "install", *options, *packages], f"{', '.join(packages)} could not be installed"
+    )
+    question = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    answer = subprocess.run([python, "-c", question, *names], capture_output=True, text=True, check=True).stdout
+    return [f"{name} {version}" for name, version in zip(names, answer.split(), strict=True)]
+
+
+def locked_versions(lock: str) -> set[str]:
+    lines = (ROOT / "requirements" / f"{lock}.txt").read_text().splitlines()
+    return {" ".join(line.split()[0].split("==")) for line in lines if "==" in line.partition(" ")[0]}
 
 
 def lint(python: Path) -> int:

@@ -58,6 +58,9 @@ def measure(task: Any, jobs: list[Any]) -> tuple[float, ...]:
     """Enqueue the jobs one by one; return bytes of arguments, table and WAL, and microseconds of CPU, for each."""
     from django.db import connection
 
+    from djqueue import stores
+    from djqueue.tasks.new_job import new_job
+
     def ask(question: str, *values: Any) -> Any:
         with connection.cursor() as cursor:
             cursor.execute(question, values)
@@ -69,7 +72,7 @@ def measure(task: Any, jobs: list[Any]) -> tuple[float, ...]:
         task.enqueue(job)
     client, server = time.process_time() - began, sum(processes.cpu_of({backend}).values()) - before
     sizes = [
-        sum(len(task.get_backend().new_job(task, (job,), {}).args) for job in jobs),
+        sum(len(new_job(task, (job,), {}, stores.store(task.backend).settings).args) for job in jobs),
         ask("SELECT pg_total_relation_size('djqueue_job')"),
         ask("SELECT pg_current_wal_insert_lsn() - %s::pg_lsn", place),
     ]

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
         UnreadableJob,
         WorkerLost,
     )
+    from djqueue.jobs.records import BulkResult
     from djqueue.tasks.backoff import Exponential, Linear
-    from djqueue.tasks.results import BulkResult, JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks.results import JobView, TaskContext, TaskResult, UnknownTaskResult
     from djqueue.tasks.task import Task, task
     from djqueue.tasks.unique import Unique
 
@@ -80,7 +81,8 @@ __all__ = [
 
 _HOMES = {
     "tasks.task": ("Task", "task"),
-    "tasks.results": ("BulkResult", "JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "jobs.records": ("BulkResult",),
+    "tasks.results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
     "tasks.backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
     "tasks.unique": ("Unique",),

@@ -20,16 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from asgiref.sync import sync_to_async
 
-from djqueue import compat, conf
+from djqueue import compat, stores
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import DjqueueError
 from djqueue.jobs.compression import readable
 from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.moments import as_django
+from djqueue.jobs.names import invalid_queue_name, is_queue_name, job_id
 from djqueue.jobs.records import Controlled, ControlOutcome, Found, Job, JobFilter
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
@@ -74,7 +74,7 @@ class Report:
             self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
             if not one.is_done:
                 # By kind: which job holds a key is different for each.
-                reason = one.reason if one.held_by is None else "Its unique key is held by a live job."
+                reason = one.reason if one.held_by is None else "unique key held by a live job"
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
                 if len(examples := self.examples.setdefault(reason, [])) < _EXAMPLES:
                     examples.append(one.id)
@@ -82,7 +82,7 @@ class Report:
 
 def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
     """Return all that is stored about a job, live or finished; None if there is none."""
-    found = engine_of(using or _alias(job)).get(_id(job))
+    found = stores.store(using or _alias(job)).engine.get(_id(job))
     if found is None:
         return None
     args, kwargs = readable(found.args, found.kwargs)
@@ -152,26 +152,17 @@ def delete(jobs: SomeJobs, *, using: str | None = None) -> Controlled | list[Con
 
 def count(verb: str, jobs: JobFilter, *, using: str = DEFAULT_ALIAS, limit: int = COUNT_LIMIT) -> Found:
     """Count the jobs of a filter to which a verb (``cancel``, ``retry``, ``discard``, ``delete``) would do something."""
-    return engine_of(using).count(_controllable(verb, jobs), limit=limit)
+    return stores.store(using).engine.count(_controllable(verb, jobs), limit=limit)
 
 
 def pause(queue: str, *, by: object = "", reason: str = "", using: str = DEFAULT_ALIAS) -> bool:
     """Start nothing of a queue any more, until ``resume``; return False if it is paused already. What executes goes on."""
-    return engine_of(using).pause(_queue_name(queue), by=_name(by), reason=reason)
+    return stores.store(using).engine.pause(_queue_name(queue), by=_name(by), reason=reason)
 
 
 def resume(queue: str, *, using: str = DEFAULT_ALIAS) -> bool:
     """Let a paused queue go on; return False if it is not paused."""
-    return engine_of(using).resume(_queue_name(queue))
-
-
-def engine_of(alias: str) -> Engine:
-    """Return the engine of an entry of TASKS; raise ``DjqueueError`` if it is none of djqueue's."""
-    backend = compat.task_backends[alias]
-    engine: Engine | None = getattr(backend, "engine", None)
-    if engine is None:
-        raise DjqueueError(f"TASKS[{alias!r}] is a {type(backend).__name__}, which keeps no jobs of djqueue.")
-    return engine
+    return stores.store(using).engine.resume(_queue_name(queue))
 
 
 def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Controlled]]) -> Iterator[Controlled]:
@@ -188,20 +179,20 @@ def in_batches(ids: Iterable[int], act: Callable[[list[int]], list[Controlled]])
 
 def _control(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Controlled | list[Controlled] | Report:
     if isinstance(jobs, JobFilter):
-        engine = engine_of(using or DEFAULT_ALIAS)
+        engine = stores.store(using or DEFAULT_ALIAS).engine
         return _control_filtered(engine, verb, _controllable(verb, jobs), values)
     if isinstance(jobs, int | str | compat.TaskResult):
-        [controlled] = getattr(engine_of(using or _alias(jobs)), verb)([_id(jobs)], **values)
+        [controlled] = getattr(stores.store(using or _alias(jobs)).engine, verb)([_id(jobs)], **values)
         return controlled  # type: ignore[no-any-return]
     several = list(jobs)
     aliases = {using or _alias(job) for job in several}
     if len(aliases) > 1:
         raise ValueError(
-            f"These jobs are of several backends: {', '.join(sorted(aliases))}. Control those of one at a time."
+            f"Invalid jobs: they belong to several backends ({', '.join(sorted(aliases))}). Use one call per backend."
         )
     if not several:
         return []
-    act = getattr(engine_of(aliases.pop()), verb)
+    act = getattr(stores.store(aliases.pop()).engine, verb)
     # All ids are read before anything is done: a bad one must not leave half of them controlled.
     return list(in_batches([_id(job) for job in several], lambda batch: act(batch, **values)))
 
@@ -225,16 +216,15 @@ def _controllable(verb: str, jobs: JobFilter) -> JobFilter:
     states = tuple(JobState(state) for state in jobs.states)
     if wrong := [state.value for state in states if state not in CONTROLLABLE[verb]]:
         can = ", ".join(state.value for state in CONTROLLABLE[verb])
-        raise ValueError(f"Nobody can {verb} jobs that are {' or '.join(wrong)}, only those that are: {can}.")
+        raise ValueError(f"Cannot {verb} {' or '.join(wrong)} jobs. Use {verb} for jobs that are {can}.")
     return replace(jobs, states=states or CONTROLLABLE[verb])
 
 
 def _id(job: OneJob) -> int:
     value = job.id if isinstance(job, compat.TaskResult) else job
-    text = str(value)
-    if not (text.isascii() and text.isdigit()) or len(text) > 19:
-        raise ValueError(f"{value!r} is no id of a job: a whole number, or a TaskResult.")
-    return int(text)
+    if (id := job_id(value)) is None:
+        raise ValueError(f"Invalid job id {value!r}: use a whole number or a TaskResult.")
+    return id
 
 
 def _alias(job: OneJob) -> str:
@@ -247,8 +237,8 @@ def _name(by: object) -> str:
 
 
 def _queue_name(queue: str) -> str:
-    if not isinstance(cast(object, queue), str) or not conf.QUEUE_NAME.fullmatch(queue):
-        raise ValueError(conf.invalid_queue_name(queue))
+    if not is_queue_name(queue):
+        raise ValueError(invalid_queue_name(queue))
     return queue
 
 

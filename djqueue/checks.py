@@ -1,6 +1,6 @@
 """System checks: what ``manage.py check`` and a starting worker say about a project's settings.
 
-The tasks framework calls ``check()`` of every backend in TASKS, from where ``check_backend`` is called. On
+The tasks framework calls ``check()`` of every backend in TASKS, which calls ``check_store``. On
 Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
 does. Importing this module registers the checks: a project that forgot djqueue in INSTALLED_APPS has to hear of it too, and
 imports the module with the backend that its TASKS name.
@@ -18,8 +18,10 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
-from djqueue import compat, conf, extras
+from djqueue import compat, conf, extras, stores
 from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
+from djqueue.jobs.names import is_queue_name
+from djqueue.stores import Store
 
 logger = logging.getLogger("djqueue.checks")
 
@@ -28,10 +30,11 @@ _INSTALL = "Add 'djqueue' to INSTALLED_APPS and run manage.py migrate."
 _is_reported = False
 
 
-def check_backend(alias: str, queues: object, options: object, kind: type[conf.Options]) -> list[CheckMessage]:
+def check_store(store: Store) -> list[CheckMessage]:
     """Check one entry of TASKS. Opens no connection."""
     messages: list[CheckMessage] = []
-    where = f"TASKS[{alias!r}]"
+    where = f"TASKS[{store.alias!r}]"
+    queues = store.declared_queues
     if not apps.is_installed("djqueue"):
         messages.append(
             Error(
@@ -44,7 +47,7 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
     if not isinstance(queues, list | tuple | set | frozenset):
         messages.append(
             Error(
-                f"QUEUES takes a list of names, not {queues!r}.",
+                f"Invalid QUEUES {queues!r}: use a list of names.",
                 hint=f"Write {where}['QUEUES'] = ['default'], or [] to allow every name.",
                 obj=where,
                 id="djqueue.E005",
@@ -52,7 +55,7 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
         )
         queues = []
     try:
-        parsed = conf.parse(options, kind)
+        parsed = store.settings
     except InvalidOptions as error:
         messages.append(Error(str(error), hint=f"Correct {where}['OPTIONS'].", obj=where, id="djqueue.E002"))
     else:
@@ -61,11 +64,11 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
         elif isinstance(parsed, conf.RedisOptions):
             messages += _check_database(where, parsed.database) + _check_packages(where)
         messages += _check_unused_rules(where, queues, parsed.queues)
-    if wrong := sorted(repr(name) for name in queues if not _is_queue_name(name)):
+    if wrong := sorted(repr(name) for name in queues if not is_queue_name(name)):
         messages.append(
             Error(
-                f"No queue names: {', '.join(wrong)}.",
-                hint=f"Names in {where}['QUEUES'] have 1 to 128 letters, digits, '_', '.', ':' or '-'.",
+                f"Invalid queue names: {', '.join(wrong)}.",
+                hint=f"Use 1–128 letters, digits, '_', '.', ':' or '-' for each name in {where}['QUEUES'].",
                 obj=where,
                 id="djqueue.E005",
             )
@@ -73,8 +76,8 @@ def check_backend(alias: str, queues: object, options: object, kind: type[conf.O
     if not settings.USE_TZ:
         messages.append(
             Warning(
-                "USE_TZ is False: a time without a zone means different moments to processes with different "
-                "TIME_ZONE, and in one hour of the year two moments.",
+                "USE_TZ is False: processes with different TIME_ZONE read a time without a time zone differently, and in one"
+                " hour of the year it is ambiguous.",
                 hint="Set USE_TZ = True, or give run_after as a timedelta.",
                 obj=where,
                 id="djqueue.W001",
@@ -110,19 +113,19 @@ def check_servers(
     for alias in compat.task_backends if databases else ():
         where = f"TASKS[{alias!r}]"
         try:
-            backend: Any = compat.task_backends[alias]
-            if not hasattr(type(backend), "engine") or any(each.is_serious() for each in backend.check()):
-                continue  # what is wrong with it is told already
-            with backend.engine.open_registrar() as registrar:
+            store = stores.find(alias)
+            if store is None or any(each.is_serious() for each in compat.task_backends[alias].check()):
+                continue  # its errors are reported already
+            with store.engine.open_registrar() as registrar:
                 concerns = registrar.inspect().concerns
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:
             yield Warning(
                 f"{error}",
-                hint="Nothing can be enqueued and no worker runs until this is corrected."
+                hint="Jobs cannot be enqueued and workers cannot run until this is corrected."
                 if isinstance(error, EngineDenied)
-                else "Nothing can be enqueued and no worker runs until it does. Is the address the right one?",
+                else "Jobs cannot be enqueued and workers cannot run until it answers. Check the address.",
                 obj=where,
                 id="djqueue.W009",
             )
@@ -136,8 +139,8 @@ def _check_database(where: str, database: str) -> list[CheckMessage]:
     if database not in connections.settings:
         return [
             Error(
-                f"There is no database {database!r}.",
-                hint=f"{where}['OPTIONS']['database'] is one of: {', '.join(sorted(connections.settings))}.",
+                f"The database {database!r} is not defined in DATABASES.",
+                hint=f"Set {where}['OPTIONS']['database'] to one of: {', '.join(sorted(connections.settings))}.",
                 obj=where,
                 id="djqueue.E003",
             )
@@ -151,8 +154,8 @@ def _check_vendor(where: str, database: str) -> list[CheckMessage]:
     return [
         Error(
             f"The database {database!r} is {vendor}; djqueue needs PostgreSQL.",
-            hint=f"Point {where}['OPTIONS']['database'] at a PostgreSQL database in DATABASES, or use"
-            " djqueue.backends.RedisBackend, beside which the database may be any.",
+            hint=f"Set {where}['OPTIONS']['database'] to a PostgreSQL database in DATABASES, or use"
+            " djqueue.backends.RedisBackend, which works with any database.",
             obj=where,
             id="djqueue.E004",
         )
@@ -178,13 +181,9 @@ def _check_unused_rules(where: str, queues: Collection[Any], rules: Mapping[str,
         return []
     return [
         Warning(
-            f"There are rules for queues that are not in QUEUES: {', '.join(unused)}.",
-            hint=f"Add them to {where}['QUEUES'], or nothing can be enqueued there.",
+            f"OPTIONS['queues'] has rules for queues that are not in QUEUES: {', '.join(unused)}.",
+            hint=f"Add them to {where}['QUEUES'], or remove their rules: jobs cannot be enqueued to them.",
             obj=where,
             id="djqueue.W002",
         )
     ]
-
-
-def _is_queue_name(name: object) -> bool:
-    return isinstance(name, str) and conf.QUEUE_NAME.fullmatch(name) is not None

@@ -15,16 +15,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from djqueue.exceptions import InvalidOptions
 from djqueue.jobs.encoding import MAX_ARGS_BYTES
+from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.jobs.records import PruneRule
 from djqueue.jobs.retention import DEFAULT_RETENTION, Retention, parse_retention, prune_rules
 
-QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-
-
-def invalid_queue_name(name: object) -> str:
-    """Say what is wrong with a name that ``QUEUE_NAME`` does not match."""
-    return f"Invalid queue name {name!r}: use 1 to 128 letters, digits, '_', '.', ':' or '-'."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,13 +137,13 @@ _RANGES: dict[str, tuple[float, float]] = {
 def parse(options: object, kind: type[_Options]) -> _Options:
     """Turn the OPTIONS of a backend into an object; raise ``InvalidOptions`` listing every mistake."""
     if not isinstance(options, Mapping):
-        raise InvalidOptions(f"OPTIONS takes a dict, not {options!r}.")
+        raise InvalidOptions(f"Invalid OPTIONS {options!r}: use a dict.")
     problems: list[str] = []
     known = {f.name: f for f in fields(kind)}
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in known:
-            problems.append(f"There is no option {key!r}. The options are: {', '.join(sorted(known))}.")
+            problems.append(f"Invalid option {key!r}: use one of {', '.join(sorted(known))}.")
         elif key == "queues":
             values[key] = _parse_queues(value, "durability" in known, problems)
         elif key == "tasks":
@@ -173,15 +168,15 @@ def _problem(key: str, value: object, default: object) -> str:
         return _url_problem(value)
     if key == "prefix":
         is_name = isinstance(value, str) and _PREFIX.fullmatch(value)
-        return "" if is_name else f"'prefix' takes 1 to 64 letters, digits, '_', '.', ':' or '-', not {value!r}."
+        return "" if is_name else f"Invalid 'prefix' {value!r}: use 1–64 letters, digits, '_', '.', ':' or '-'."
     if isinstance(default, bool):
-        return "" if isinstance(value, bool) else f"{key!r} takes True or False, not {value!r}."
+        return "" if isinstance(value, bool) else f"Invalid {key!r} {value!r}: use True or False."
     if isinstance(default, str):
-        return "" if isinstance(value, str) else f"{key!r} takes a string, not {value!r}."
+        return "" if isinstance(value, str) else f"Invalid {key!r} {value!r}: use a string."
     low, high = _RANGES[key]
     is_number = isinstance(value, int if isinstance(default, int) else int | float) and not isinstance(value, bool)
     if not is_number or not low <= value <= high:  # type: ignore[operator]  # a number by now
-        return f"{key!r} takes a number from {low:g} to {high:g}, not {value!r}."
+        return f"Invalid {key!r} {value!r}: use a number from {low:g} to {high:g}."
     return ""
 
 
@@ -201,19 +196,19 @@ def _url_problem(value: object) -> str:
     if parts.scheme == "unix" and not parts.path.strip("/"):
         return f"{wanted}; this one names no socket."
     if not has_port:
-        return f"{wanted}; 0 is no port."
+        return f"{wanted}; the port of this one is 0."
     known = (*_URL_PARAMETERS, *(_TLS_PARAMETERS if parts.scheme == "rediss" else ()))
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     if set(parameters) - set(known):
-        return f"{wanted}; it takes nothing but {', '.join(known)} after a question mark."
+        return f"{wanted}; after a question mark, use only {', '.join(known)}."
     databases = [parameters.get("db", ""), "" if parts.scheme == "unix" else unquote(parts.path).strip("/")]
     if any(each and not (each.isascii() and each.isdigit()) for each in databases):
-        return f"{wanted}; the database of this one is no number."
+        return f"{wanted}; the database of this one is not a number."
     return ""
 
 
 def _choice_problem(name: str, value: object, choices: tuple[str, ...]) -> str:
-    return "" if value in choices else f"{name} takes {' or '.join(map(repr, choices))}, not {value!r}."
+    return "" if value in choices else f"Invalid {name} {value!r}: use {' or '.join(map(repr, choices))}."
 
 
 def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> dict[str, QueueOptions]:
@@ -221,18 +216,18 @@ def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> d
     parsed: dict[str, QueueOptions] = {}
     known = [each.name for each in fields(QueueOptions) if has_durability or each.name != "durability"]
     if not isinstance(value, Mapping):
-        problems.append(f"'queues' takes a dict of queue name to its rules, not {value!r}.")
+        problems.append(f"Invalid 'queues' {value!r}: use a dict of queue names to their rules.")
         return parsed
     for name, rules in value.items():
-        if not isinstance(name, str) or not QUEUE_NAME.fullmatch(name):
+        if not is_queue_name(name):
             problems.append(invalid_queue_name(name))
         elif not isinstance(rules, Mapping) or set(rules) - set(known):
             keys = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
-            problems.append(f"The rules of queue {name!r} are a dict with the keys {keys}, not {rules!r}.")
+            problems.append(f"Invalid rules of queue {name!r} {rules!r}: use a dict with the keys {keys}.")
         else:
             concurrency = rules.get("concurrency")
             if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 10_000):
-                problems.append(f"The concurrency of queue {name!r} is a number from 1 to 10000, not {concurrency!r}.")
+                problems.append(f"Invalid concurrency of queue {name!r} {concurrency!r}: use a number from 1 to 10000.")
             retention, wrong = parse_retention(f"'retention' of queue {name!r}", rules.get("retention", {}))
             problems += wrong
             delivery = rules.get("delivery", DELIVERIES[0])
@@ -252,13 +247,13 @@ def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> d
 def _parse_tasks(value: object, problems: list[str]) -> dict[str, TaskOptions]:
     parsed: dict[str, TaskOptions] = {}
     if not isinstance(value, Mapping):
-        problems.append(f"'tasks' takes a dict of a task's path to its rules, not {value!r}.")
+        problems.append(f"Invalid 'tasks' {value!r}: use a dict of task paths to their rules.")
         return parsed
     for path, rules in value.items():
         if not isinstance(path, str) or "." not in path:
-            problems.append(f"{path!r} is no path of a task: write it like 'shop.tasks.send_mail'.")
+            problems.append(f"Invalid task path {path!r}: use one like 'shop.tasks.send_mail'.")
         elif not isinstance(rules, Mapping) or set(rules) - {"retention"}:
-            problems.append(f"The rules of task {path!r} are a dict with the key 'retention', not {rules!r}.")
+            problems.append(f"Invalid rules of task {path!r} {rules!r}: use a dict with the key 'retention'.")
         else:
             retention, wrong = parse_retention(f"'retention' of task {path!r}", rules.get("retention", {}))
             problems += wrong

@@ -12,32 +12,24 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any
 
 from django.conf import settings
 
-from djqueue import compat
+from djqueue import compat, stores
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Ticked
 from djqueue.cron.planning import times
 from djqueue.cron.schedule import InvalidSchedule, Schedule
-from djqueue.engines.protocol import CronStore, Engine
-from djqueue.exceptions import InvalidCron, InvalidJob, UnknownCron, UnknownTask
+from djqueue.engines.protocol import CronStore
+from djqueue.exceptions import ForeignBackend, InvalidCron, InvalidJob, UnknownCron, UnknownTask
 from djqueue.jobs.encoding import is_storable
 from djqueue.jobs.records import NewJob, UniqueRule
 from djqueue.tasks import registry
+from djqueue.tasks.new_job import new_job as make_job
 from djqueue.tasks.task import Task
 from djqueue.tasks.unique import rule_of
 
 FIELDS = tuple(each.name for each in fields(CronDefinition))
-
-
-class CronBackend(Protocol):
-    """A backend as the crontab needs it."""
-
-    engine: Engine
-    settings: Any
-
-    def new_job(self, task: Task, args: Any, kwargs: Any) -> NewJob: ...
 
 
 def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEntry]:
@@ -82,7 +74,7 @@ def add(
     definition = _definition(None, {**values, "task": path, "expression": expression})
     check(name, definition, backend=backend)
     if not _cron(backend).add(name, definition, by=by):
-        raise InvalidCron(f"The crontab has an entry {name!r} already.")
+        raise InvalidCron(f"The crontab already has an entry {name!r}.")
     return get(name, backend=backend)
 
 
@@ -115,7 +107,7 @@ def run_now(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKE
     try:
         job = new_job(entry, {"entry": name, "by": by})
     except (UnknownTask, InvalidJob, compat.InvalidTask) as error:
-        raise InvalidCron(f"{name!r} cannot run: {error}") from error
+        raise InvalidCron(f"Cannot run {name!r}: {error}") from error
     return _cron(backend).run(entry, job, rule=rule_for(entry), by=by)
 
 
@@ -123,7 +115,9 @@ def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> No
     """Remove an entry with its history. One that the code has would come back: pause it instead."""
     entry = get(name, backend=backend)
     if entry.code is not None and entry.disabled_at is None:
-        raise InvalidCron(f"{name!r} stands in the code and would come back. Pause it, or take it out of the code.")
+        raise InvalidCron(
+            f"Cannot remove {name!r}: it is defined in the code and would be added again. Pause it, or remove it from the code."
+        )
     _cron(backend).remove(entry)
 
 
@@ -131,7 +125,7 @@ def reset(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND
     """Set an entry back to what the code says."""
     entry = get(name, backend=backend)
     if entry.code is None:
-        raise InvalidCron(f"{name!r} was made in the database: there is nothing in the code to go back to.")
+        raise InvalidCron(f"Cannot reset {name!r}: it was created in the database and is not defined in the code.")
     _write(entry, entry.code, entry.paused_at is not None, entry.pause_reason, by, backend)
     return get(name, backend=backend)
 
@@ -145,13 +139,13 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
     if problem := task.cron_problem(name, definition):
         raise InvalidCron(problem)
     if not is_at_home(task, backend):
-        raise InvalidCron(f"The jobs of {definition.task} do not live in the backend {backend!r}.")
+        raise InvalidCron(f"The jobs of {definition.task} are not stored in the backend {backend!r}.")
 
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
     """Say whether the jobs of a task live in the same store as those of this backend."""
-    theirs = cast(Any, task.get_backend())
-    return hasattr(theirs, "new_job") and bool(theirs.engine.store == _backend(backend).engine.store)
+    theirs = stores.find(task.backend)
+    return theirs is not None and theirs.has_jobs_of(stores.store(backend))
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
@@ -164,10 +158,12 @@ def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
     if problem := task.cron_problem(entry.name, definition):
         raise InvalidJob(problem)
     task = task.with_overrides(definition)
-    backend = cast(CronBackend, task.get_backend())
-    if not hasattr(backend, "new_job"):
-        raise InvalidJob(f"The jobs of {definition.task} live in the backend {task.backend!r}, which has no crontab.")
-    job = backend.new_job(task, definition.args, definition.kwargs)
+    try:
+        store = stores.store(task.backend)
+    except ForeignBackend as error:
+        raise InvalidJob(f"{definition.task} cannot run as a cron entry. {error}") from None
+    task.get_backend().validate_task(task)
+    job = make_job(task, definition.args, definition.kwargs, store.settings)
     return job._replace(meta=json.dumps({**json.loads(job.meta), "cron": cron}))
 
 
@@ -178,7 +174,7 @@ def rule_for(entry: CronEntry) -> UniqueRule:
 
 def _definition(base: CronDefinition | None, values: Mapping[str, Any]) -> CronDefinition:
     if unknown := sorted(set(values) - set(FIELDS)):
-        raise InvalidCron(f"A cron entry has no {', '.join(unknown)}. It has: {', '.join(FIELDS)}.")
+        raise InvalidCron(f"Invalid fields of a cron entry: {', '.join(unknown)}. Use: {', '.join(FIELDS)}.")
     return CronDefinition(**values) if base is None else replace(base, **values)
 
 
@@ -195,15 +191,8 @@ def _write(
         by=by,
     )
     if not is_written:
-        raise InvalidCron(f"Somebody else has just changed {entry.name!r}. Look at it and try again.")
-
-
-def _backend(alias: str) -> CronBackend:
-    backend = cast(Any, compat.task_backends[alias])
-    if not hasattr(backend, "new_job"):
-        raise InvalidCron(f"The backend {alias!r} in TASKS is {type(backend).__name__}, which has no crontab.")
-    return cast(CronBackend, backend)
+        raise InvalidCron(f"The entry {entry.name!r} was changed by another user or process. Read it again and retry.")
 
 
 def _cron(alias: str) -> CronStore:
-    return _backend(alias).engine.cron
+    return stores.store(alias).engine.cron

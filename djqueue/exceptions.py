@@ -4,6 +4,7 @@
 
     DjqueueError
     ├── InvalidOptions          settings that cannot work (also a system check)
+    ├── ForeignBackend          this entry of TASKS names a backend that is not one of djqueue's
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the task does not take the arguments, or they cannot be stored as JSON
     │   └── JobTooLarge         the arguments are larger than max_args_bytes
@@ -42,6 +43,10 @@ class DjqueueError(Exception):
 
 class InvalidOptions(DjqueueError):
     """The OPTIONS of a djqueue backend in TASKS cannot work. The message names the key and what it takes."""
+
+
+class ForeignBackend(DjqueueError):
+    """This entry of TASKS names a backend that keeps no jobs of djqueue."""
 
 
 class InvalidJob(DjqueueError, ValueError):

@@ -1,7 +1,7 @@
-"""Calls into a project's code outside of its tasks: backoffs, rules, context, signals, log handlers, texts of exceptions.
+"""Call a project's code outside its tasks: backoffs, retry rules, context, signals, log handlers, texts of exceptions.
 
-What a task raises becomes its job's outcome. What these raise must not get in the way of that outcome: every call has a
-fallback, a failure is reported, and the work goes on.
+What a task raises becomes its job's outcome. What this code raises must not change that outcome: every call has a
+fallback, a failure is logged, and the work continues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("djqueue.hooks")
 
 
 def call(function: Callable[[], T], fallback: T, what: str, *args: object) -> T:
-    """Return what the function returns; report an exception as ``what % args`` and return the fallback instead."""
+    """Return the function's result; if it raises, log the exception as ``what % args`` and return the fallback."""
     try:
         return function()
     except BaseException as error:
@@ -28,39 +28,39 @@ def call(function: Callable[[], T], fallback: T, what: str, *args: object) -> T:
 
 
 def report(error: BaseException, what: str, *args: object) -> None:
-    """Log a failure of a project's code. Never fails, not even where the log handlers are what fails."""
+    """Log a failure of a project's code. Never raises, not even if the log handlers fail."""
     try:
         logger.error(what, *args, exc_info=error)
     except BaseException:
-        # The arguments and the exception may be what cannot be printed.
+        # The arguments or the exception may be what cannot be formatted.
         with suppress(BaseException):
-            sys.stderr.write(f"djqueue.hooks: {what} ({class_path(error)}; it could not be logged)\n")
+            sys.stderr.write(f"djqueue.hooks: {what} ({class_path(error)}; logging it failed)\n")
 
 
 def must_pass(error: BaseException) -> bool:
-    """Say whether an exception may be meant for the process: in the main thread, Ctrl-C and what signal handlers raise."""
+    """Return whether an exception may be meant for the process: in the main thread, Ctrl-C and what signal handlers raise."""
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
 def class_path(error: BaseException) -> str:
-    """Name the class of an exception. Never fails."""
+    """Return the dotted path of an exception's class. Never raises."""
     kind = type(error)
     try:
         return f"{kind.__module__}.{kind.__qualname__}"
-    except BaseException:  # a metaclass with its own ideas
+    except BaseException:  # a metaclass that raises
         return "builtins.BaseException"
 
 
 def text_of(value: object) -> str:
-    """Return ``str(value)``, a plain one: a subclass of str may break whatever is done with it next. Never fails."""
+    """Return ``str(value)`` as a plain ``str``: a subclass of ``str`` could break later operations. Never raises."""
     try:
         return str.__str__(value if isinstance(value, str) else str(value))
-    except BaseException as error:  # somebody else's __str__
-        return f"<{name_of_class(value)}, which cannot be shown: {name_of_class(error)}>"
+    except BaseException as error:  # a __str__ of the project
+        return f"<{name_of_class(value)}: {name_of_class(error)} in __str__>"
 
 
 def name_of_class(value: object) -> str:
-    """Name the class of a value without its module. Never fails."""
+    """Return the name of a value's class without its module. Never raises."""
     try:
         return str.__str__(type(value).__name__)
     except BaseException:

@@ -1,7 +1,7 @@
-"""A background part: a thread that calls ``run_once`` again and again.
+"""A background service: a thread that calls ``run_once`` repeatedly.
 
-The loop, the jitter, the wake-up, the error log and the stop are here, once. An error in ``run_once`` never ends the
-loop: it is logged (a store that does not answer in one line, anything else with its traceback), and the loop goes on
+The loop, the jitter, the wake-up, the error log and the stop are implemented here. An error in ``run_once`` never ends the
+loop: it is logged (a store that does not answer in one line, anything else with its traceback), and the loop continues
 after a pause that grows with each failure in a row.
 """
 
@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
 
 from djqueue import hooks, telemetry
 from djqueue.exceptions import EngineUnavailable
@@ -20,20 +20,31 @@ from djqueue.reminders import Reminder
 _FIRST_PAUSE_SECONDS = 0.2
 
 
+def growing_pauses(first: float, longest: float) -> Iterator[float]:
+    """Yield the seconds to wait between tries, without end: each twice the one before, up to ``longest``."""
+    pause = first
+    while True:
+        yield min(pause, longest)
+        pause = min(pause * 2, longest)
+
+
 class Service:
-    """Override ``run_once``; it returns the seconds until it wants to run again."""
+    """Override ``run_once``, which returns the seconds until its next call."""
 
     name = "service"
     longest_pause_seconds = 10.0
-    """Between two tries while nothing but failures comes."""
+    """Maximum number of seconds between two tries after failures."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self.failures = 0
-        """Failures in a row."""
+        """Number of failures in a row."""
+        self._pauses = growing_pauses(_FIRST_PAUSE_SECONDS, self.longest_pause_seconds)
         self._reminder = Reminder()
+        self.last_run: float | None = None
+        """When a service of the leader last did its work as the leader, by the monotonic clock; None before that."""
         self.last_success = time.monotonic()
         """When ``run_once`` last returned, by the monotonic clock."""
 
@@ -48,11 +59,11 @@ class Service:
         self._thread.start()
 
     def wake(self) -> None:
-        """Run again now."""
+        """Call ``run_once`` again now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Ask the loop to end. Idempotent, and legal before ``start``."""
+        """Ask the loop to end. Idempotent; may be called before ``start``."""
         self._stopping = True
         self.wake()
 
@@ -73,7 +84,7 @@ class Service:
 
     @property
     def has_died(self) -> bool:
-        """Whether the thread has ended although nobody asked it to."""
+        """Whether the thread has ended without a call of ``stop``."""
         return self._thread is not None and not self._thread.is_alive() and not self._stopping
 
     def run(self) -> None:
@@ -87,25 +98,25 @@ class Service:
             try:
                 self.on_stop()
             except BaseException as error:
-                self._report(error, doing="on_stop")
+                self._report(error, doing="on_stop", retry_in_seconds=None)
 
     def _run_guarded(self) -> float:
         try:
             pause = self.run_once()
-        except BaseException as error:  # the thread is ours: nothing that code of the project raises may end it
+        except BaseException as error:  # nothing that the project's code raises may end this thread
             self.failures += 1
-            pause = min(self.longest_pause_seconds, _FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures - 1, 10))
-            pause *= random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
-            self._report(error, failures=self.failures, retry_in_seconds=pause)
+            pause = next(self._pauses) * random.uniform(0.5, 1)  # noqa: S311  jitter, no secret
+            self._report(error, doing="run_once", retry_in_seconds=pause)
             return pause
         if self.failures:
             telemetry.emit("djqueue.service.recovered", service=self.name, failures=self.failures)
             self.failures = 0
+            self._pauses = growing_pauses(_FIRST_PAUSE_SECONDS, self.longest_pause_seconds)
             self._reminder.forget()
         self.last_success = time.monotonic()
         return pause
 
-    def _report(self, error: BaseException, **fields: Any) -> None:
+    def _report(self, error: BaseException, *, doing: str, retry_in_seconds: float | None) -> None:
         is_away = isinstance(error, EngineUnavailable)
         if is_away and not self._reminder.is_due(str(error)):
             return
@@ -114,6 +125,8 @@ class Service:
             logging.WARNING if is_away else logging.ERROR,
             exc_info=None if is_away else error,
             service=self.name,
-            **fields,
+            failures=self.failures,
+            retry_in_seconds=retry_in_seconds,
+            doing=doing,
             error=hooks.text_of(error),
         )

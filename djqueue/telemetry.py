@@ -1,8 +1,8 @@
-"""Events: one structured log line each, and a hook for whoever wants them.
+"""Events: one structured log line each, and handlers that projects can attach.
 
 An event has a name (``djqueue.job.stop``), a level and plain fields. It is written to the ``djqueue`` logger
-as ``job.stop job=7 task=shop.tasks.mail …`` with the fields as ``record.djqueue``, and handed to attached
-handlers.
+as ``job.stop job=7 task=shop.tasks.mail …`` with the fields as ``record.djqueue``, and passed to the attached
+handlers. README lists all events with their fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _handlers: list[Handler] = []
 
 
 def attach(handler: Handler) -> Callable[[], None]:
-    """Call ``handler(event, fields)`` for every event from now on; return what detaches it again."""
+    """Call ``handler(event, fields)`` for every event from now on; return a function that detaches the handler."""
     _handlers.append(handler)
 
     def detach() -> None:
@@ -31,7 +31,7 @@ def attach(handler: Handler) -> Callable[[], None]:
 
 
 def is_heard(level: int) -> bool:
-    """Whether an event of this level reaches anybody: the hot path asks before it gathers fields."""
+    """Return whether an event of this level is logged or handled: the hot path asks before it collects fields."""
     return bool(_handlers) or logger.isEnabledFor(level)
 
 
@@ -44,9 +44,10 @@ def emit(
     exc_text: str | None = None,
     **fields: Any,
 ) -> None:
-    """Log the event and call the handlers. Neither can fail the caller.
+    """Log the event and call the handlers. Never raises what they raise, except exceptions meant for the process.
 
-    ``exc_text``: the text of ``exc_info``, from one who has it already; printing it once more costs more than a short job.
+    ``exc_text``: the traceback of ``exc_info`` as text, if the caller has it already; to format it again costs more than a
+    short job.
     """
     try:
         if logger.isEnabledFor(level):
@@ -54,21 +55,21 @@ def emit(
     except BaseException as error:  # a log handler or filter of the project
         if hooks.must_pass(error):
             raise
-        hooks.report(error, "The event %s could not be logged.", event)
+        hooks.report(error, "Unexpected error while logging the event %s.", event)
     for handler in tuple(_handlers):
         try:
             handler(event, fields)
         except BaseException as error:
             if hooks.must_pass(error):
                 raise
-            hooks.report(error, "A telemetry handler failed on %s.", event)
+            hooks.report(error, "Unexpected error in a telemetry handler for the event %s.", event)
 
 
 def _log(
     event: str, level: int, fields: Mapping[str, Any], exc_info: BaseException | None, exc_text: str | None
 ) -> None:
     words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
-    # What logger.log does, but for the text: formatters look for it before they make one of their own.
+    # As logger.log does, with exc_text in addition: formatters use it instead of formatting the traceback themselves.
     record = logger.makeRecord(
         logger.name,
         level,
@@ -85,6 +86,6 @@ def _log(
 
 
 def _word(value: object) -> str:
-    # Names come out of the database: no line break or control character may forge a log line.
+    # Names come from the database: no line break or control character may forge a log line.
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     return text if text.isprintable() and " " not in text and text else repr(text)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connections
 
-from djqueue.compat import task_backends
+from djqueue import stores
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import Job, JobFilter
@@ -14,7 +14,7 @@ from djqueue.jobs.states import FINAL_STATES, JobState
 
 
 def engine() -> Engine:
-    return task_backends["default"].engine
+    return stores.store().engine
 
 
 def states() -> dict[str, int]:

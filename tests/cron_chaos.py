@@ -133,9 +133,9 @@ def engine_here() -> Engine:
 
     django.setup()
 
-    from djqueue.compat import task_backends
+    from djqueue import stores
 
-    engine: Engine = task_backends["default"].engine
+    engine: Engine = stores.store().engine
     return engine
 
 

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 from django.conf import settings
 
-from djqueue import compat
-from djqueue.backends import QueueBackend
+from djqueue import stores as entries
 from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter, WorkerInfo
 from djqueue.jobs.states import LIVE_STATES, JobState
+from djqueue.tasks.new_job import new_job
 from djqueue.tasks.task import Task
 from tests import settings as test_settings
 from tests import stores
@@ -38,10 +38,8 @@ def default_store(request: pytest.FixtureRequest, settings: Any, monkeypatch: py
     return str(request.param)
 
 
-def backend() -> QueueBackend:
-    found = compat.task_backends["default"]
-    assert isinstance(found, QueueBackend)
-    return found
+def backend() -> entries.Store:
+    return entries.store("default")
 
 
 def entry(**changes: Any) -> dict[str, dict[str, Any]]:
@@ -69,7 +67,7 @@ def the_job() -> Job:
 
 def insert(task: Task, *args: Any, now: datetime) -> str:
     """Enqueue at another time than now; return the id."""
-    [inserted] = backend().engine.insert([backend().new_job(task, args, {})], now=now)
+    [inserted] = backend().engine.insert([new_job(task, args, {}, backend().settings)], now=now)
     return str(inserted.id)
 
 
@@ -89,4 +87,4 @@ def fetch(queue: str = "default") -> ClaimedJob:
 
 def ack(claimed: ClaimedJob, state: JobState, **outcome: Any) -> None:
     with Roles(backend().engine) as engine:
-        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)])
+        assert engine.ack([Ack(claimed.id, claimed.claim, state, **outcome)]).accepted

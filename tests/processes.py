@@ -28,12 +28,18 @@ def environment(port: int | None = None) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """``manage.py runworker`` in a process group of its own, with what it logs."""
+    """``manage.py runworker``, or another command, in a process group of its own, with what it logs."""
 
-    def __init__(self, *args: str, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *args: str,
+        env: dict[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        command: str = "runworker",
+    ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the object
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "django", "runworker", *args],
+            [*prefix, sys.executable, "-m", "django", command, *args],
             env={**environment(), **(env or {})},
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -77,12 +83,14 @@ class WorkerProcess:
 
 
 @contextmanager
-def worker(*args: str, env: dict[str, str] | None = None, prefix: Sequence[str] = ()) -> Iterator[WorkerProcess]:
-    """Run a worker for the length of a block; whatever is left of it is killed at its end.
+def worker(
+    *args: str, env: dict[str, str] | None = None, prefix: Sequence[str] = (), command: str = "runworker"
+) -> Iterator[WorkerProcess]:
+    """Run a worker, or another command, for the length of a block; whatever is left of it is killed at its end.
 
     ``prefix``: a command that runs it.
     """
-    running = WorkerProcess(*args, env=env, prefix=prefix)
+    running = WorkerProcess(*args, env=env, prefix=prefix, command=command)
     try:
         yield running
     finally:

@@ -32,7 +32,7 @@ def test_the_default_options_have_no_problem() -> None:
     ("entry", "id", "word"),
     [
         ({"OPTIONS": {"databse": "default"}}, "djqueue.E002", "'databse'"),
-        ({"OPTIONS": {"max_attempts": 0}}, "djqueue.E002", "'max_attempts' takes a number from 1"),
+        ({"OPTIONS": {"max_attempts": 0}}, "djqueue.E002", "Invalid 'max_attempts' 0: use a number from 1"),
         ({"OPTIONS": {"queues": {"a b": {}}}}, "djqueue.E002", "Invalid queue name 'a b'"),
         ({"OPTIONS": {"queues": {"mail": {"concurency": 3}}}}, "djqueue.E002", "concurency"),
         ({"OPTIONS": ["no dict"]}, "djqueue.E002", "dict"),

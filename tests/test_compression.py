@@ -12,11 +12,11 @@ from django.test import Client
 from hypothesis import given
 
 from djqueue import JobTooLarge, Task, Unique, api, compat, task
-from djqueue.backends import PostgresBackend
 from djqueue.bulk import insert as bulk
 from djqueue.jobs.compression import LEAST_BYTES, compressed, decode_arguments, readable
 from djqueue.jobs.encoding import MAX_ARGS_BYTES, Encoded, encode_arguments
 from djqueue.models import FinishedJob, Job
+from djqueue.stores import PostgresStore
 from tests import processes
 from tests.app import tasks
 from tests.test_encoding import LIMIT, json_values
@@ -122,7 +122,7 @@ class TestEnqueue:
         assert stored().args == [LARGE]
 
     def test_the_limit_counts_the_plain_size(self) -> None:
-        large = "x" * PostgresBackend("default", {"OPTIONS": {}}).settings.max_args_bytes
+        large = "x" * PostgresStore("default", {}).settings.max_args_bytes
         assert len(compressed(Encoded(f'["{large}"]', "{}")).args) < 2000
 
         with pytest.raises(JobTooLarge):
@@ -155,7 +155,7 @@ class TestEnqueue:
         assert seen == [[LARGE], [LARGE]]
 
     def test_the_option_is_checked(self) -> None:
-        with pytest.raises(compat.InvalidTask, match="compress takes True or False"):
+        with pytest.raises(compat.InvalidTask, match=r"Invalid compress .*: use True or False"):
             task(compress=9)(tasks.add.func)  # type: ignore[call-overload]
 
 

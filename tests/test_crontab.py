@@ -106,7 +106,7 @@ def test_what_the_code_has_is_not_removed_but_set_back() -> None:
     from_code()
     crontab.change("of-code", expression="0 4 * * *")
 
-    with pytest.raises(InvalidCron, match="would come back"):
+    with pytest.raises(InvalidCron, match="would be added again"):
         crontab.remove("of-code")
     assert crontab.get("of-code").drift == ["expression"]
     assert crontab.reset("of-code").drift == []
@@ -123,7 +123,7 @@ def test_what_the_code_has_is_not_removed_but_set_back() -> None:
 def test_an_entry_of_the_database_has_nothing_to_be_set_back_to() -> None:
     crontab.add("nightly", TASK, "0 3 * * *", args=[1])
 
-    with pytest.raises(InvalidCron, match="made in the database"):
+    with pytest.raises(InvalidCron, match="created in the database"):
         crontab.reset("nightly")
     crontab.remove("nightly")
     assert crontab.entries() == []
@@ -144,5 +144,5 @@ def test_somebody_else_was_faster(monkeypatch) -> None:
     crontab.change("nightly", args=[2])
     monkeypatch.setattr(crontab, "get", lambda name, backend="default": stale)
 
-    with pytest.raises(InvalidCron, match="Somebody else"):
+    with pytest.raises(InvalidCron, match="changed by another user"):
         crontab.pause("nightly")

@@ -116,12 +116,12 @@ def test_the_exit_codes_are_those_of_the_source() -> None:
 
 def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
     from djqueue import propagation
-    from djqueue.runtime import heartbeat as heart
+    from djqueue.maintenance import silence
     from djqueue.runtime import outcomes, timekeeper
     from djqueue.tasks import backoff
 
     assert [round(backoff.Exponential(jitter=0)(n)) for n in range(1, 6)] == [17, 19, 23, 31, 47]
-    assert (propagation.MAX_BYTES, heart.BEAT_SECONDS, heart.SILENT_SECONDS) == (10_000, 2, 10)
+    assert (propagation.MAX_BYTES, silence.BEAT_SECONDS, silence.SILENT_SECONDS) == (10_000, 2, 10)
     assert (timekeeper.GRACE_SECONDS, worker._RETIRE_SECONDS, supervisor.OVERDUE_SECONDS) == (2, 30, 40)
     assert (supervisor.GRACE_SECONDS, outcomes.PARK_SECONDS) == (15, 30)
 

@@ -4,6 +4,7 @@ import importlib
 import logging
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from django.apps import apps
@@ -11,7 +12,7 @@ from django.test import override_settings
 
 from djqueue import UnknownTask
 from djqueue.tasks import registry
-from djqueue.tasks.task import Task
+from djqueue.tasks.task import KNOWN, Task
 from tests.app import tasks
 
 
@@ -19,7 +20,6 @@ from tests.app import tasks
 def make_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that writes an app with a tasks module; everything is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
     monkeypatch.setattr(registry, "_failed", {})
     made: list[str] = []
 
@@ -31,7 +31,8 @@ def make_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         made.append(name)
         return name
 
-    yield make
+    with mock.patch.dict(KNOWN):
+        yield make
     for module in [m for m in sys.modules if m.partition(".")[0] in made]:
         del sys.modules[module]
 
@@ -64,6 +65,7 @@ def test_an_unknown_task_is_told_in_a_sentence_with_the_nearest_name() -> None:
 
 @pytest.mark.parametrize("name", ["os.system", "tests.app.tasks", "tests.app.tasks.calls", "", "antigravity.x"])
 def test_a_name_that_is_no_task_imports_nothing(name: str) -> None:
+    registry.autodiscover_once()
     before = set(sys.modules)
 
     with pytest.raises(UnknownTask):

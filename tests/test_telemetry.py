@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from djqueue import telemetry
+from tests import events
 
 
 def test_an_event_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -37,7 +38,7 @@ def test_a_handler_that_fails_fails_nobody_else(caplog: pytest.LogCaptureFixture
         each()
 
     assert seen == ["djqueue.job.stop"]
-    assert "handler failed" in caplog.text
+    assert "Unexpected error in a telemetry handler for the event djqueue.job.stop." in caplog.text
 
 
 def test_a_traceback_that_is_printed_already_is_not_printed_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,3 +61,7 @@ def test_a_traceback_is_printed_where_nobody_has_done_so(caplog: pytest.LogCaptu
             telemetry.emit("djqueue.job.stop", exc_info=error)
 
     assert "ValueError: broken" in caplog.text
+
+
+def test_readme_lists_every_event_with_its_level_and_fields() -> None:
+    assert events.documented() == events.emitted()

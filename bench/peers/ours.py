@@ -29,9 +29,9 @@ def finished(url: str) -> int:
 @lru_cache(maxsize=1)
 def _engine(url: str) -> Any:
     _set_up()
-    from djqueue import backends
+    from djqueue import stores
 
-    return backends.RedisBackend("default", {"OPTIONS": {"url": url}}).engine
+    return stores.RedisStore("default", {"OPTIONS": {"url": url}}).engine
 
 
 def _set_up() -> None:

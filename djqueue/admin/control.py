@@ -297,8 +297,8 @@ def _tell(model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, repor
         if count > len(report.examples[reason]):
             named += ", …"
         words = {"count": f"{count:,}", "named": named, "reason": reason}
-        sentence = ngettext("%(count)s job was left as it was (%(named)s): %(reason)s",
-                            "%(count)s jobs were left as they were (%(named)s): %(reason)s", count) % words  # fmt: skip
+        sentence = ngettext("%(count)s job was left as it was (%(named)s): %(reason)s.",
+                            "%(count)s jobs were left as they were (%(named)s): %(reason)s.", count) % words  # fmt: skip
         model_admin.message_user(request, sentence, messages.WARNING)
     if is_cut:
         sentence = gettext("That took too long to do at once. Do it again to go on with the rest.")

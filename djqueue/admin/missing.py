@@ -43,8 +43,8 @@ def view(model_admin: SourceAdmin[Any], request: HttpRequest, key: str) -> HttpR
 
 def kept(source: Source) -> str:
     """Say how long the store's backend keeps finished jobs."""
-    backend = next(iter(source.backends), None)
-    retention: Retention = DEFAULT_RETENTION if backend is None else backend.settings.retention
+    store = next(iter(source.stores), None)
+    retention: Retention = DEFAULT_RETENTION if store is None else store.settings.retention
     parts = []
     for state in sorted(FINAL_STATES):
         keep = retention.get(state)

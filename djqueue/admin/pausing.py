@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from djqueue import conf
 from djqueue.admin.audit import audited, entry
 from djqueue.admin.base import SourceAdmin
 from djqueue.admin.formatting import exact
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.sources import Source, source_of
+from djqueue.jobs.names import is_queue_name
 from djqueue.jobs.records import QueueCounts
 from djqueue.models import Queue
 
@@ -30,7 +30,7 @@ def may(request: HttpRequest) -> bool:
 def view(model_admin: SourceAdmin[Any], request: HttpRequest) -> HttpResponse:
     """Ask whether it is meant, or do it; for POST only."""
     act, name = request.POST.get("act", ""), request.POST.get("queue", "")
-    if not may(request) or act not in TITLES or not conf.QUEUE_NAME.fullmatch(name):
+    if not may(request) or act not in TITLES or not is_queue_name(name):
         raise PermissionDenied
     form = ReasonForm.of(request)
     if "confirmed" in request.POST and not form.is_refused:

@@ -7,12 +7,12 @@ PostgreSQL backend the first backend of TASKS.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 from urllib.parse import parse_qs
 
 from django.contrib import admin
@@ -23,13 +23,14 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from djqueue import compat
-from djqueue.backends import PostgresBackend
+from djqueue import stores as entries
 from djqueue.cron import entry as cron
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import DjqueueError, InvalidOptions
+from djqueue.exceptions import DjqueueError
 from djqueue.jobs import records
 from djqueue.jobs.states import JobState
 from djqueue.models import CronEntry, FinishedJob, Job, Queue, Worker
+from djqueue.stores import PostgresStore, Store
 
 M = TypeVar("M", bound=models.Model)
 
@@ -45,17 +46,17 @@ class Source:
     ``as_of``, the store's time: Django's detail pages and forms need instances.
     """
 
-    def __init__(self, backends: Sequence[Any], *, is_default: bool) -> None:
+    def __init__(self, stores: Sequence[Any], *, is_default: bool) -> None:
         self.is_default = is_default
         """Keys and addresses do not name the store."""
         self.database_of_writes = ""
         """The alias in DATABASES whose transactions include what is done to the store; empty if there is none."""
         if is_default:
             read = database(Job)
-            self.database_of_writes = home_of(backends, read)
-            backends = [each for each in backends if each.settings.database == self.database_of_writes] or backends
-        self.backends = backends
-        self.aliases = [backend.alias for backend in backends] or [compat.DEFAULT_TASK_BACKEND_ALIAS]
+            self.database_of_writes = home_of(stores, read)
+            stores = [each for each in stores if each.settings.database == self.database_of_writes] or stores
+        self.stores = stores
+        self.aliases = [store.alias for store in stores] or [compat.DEFAULT_TASK_BACKEND_ALIAS]
         """The entries of TASKS whose jobs are in the store."""
         self.alias = self.aliases[0]
 
@@ -63,10 +64,10 @@ class Source:
     def engine(self) -> Engine:
         """The engine that acts on the jobs."""
         homes = (
-            each for each in self.backends if not self.is_default or each.settings.database == self.database_of_writes
+            each for each in self.stores if not self.is_default or each.settings.database == self.database_of_writes
         )
-        backend = next(homes, None)
-        return _postgres(self.database_of_writes) if backend is None else backend.engine
+        store = next(homes, None)
+        return _postgres(self.database_of_writes) if store is None else store.engine
 
     def reader(self, model: type[models.Model] = Job) -> Engine:
         """Return the engine that reads: on the database that the router names, which may be a replica."""
@@ -110,8 +111,8 @@ class Source:
     def queue_names(self, *more: str | None) -> list[str]:
         """Return the queues of the settings, those that somebody paused, and those with jobs to run."""
         names = {name for name in more if name}
-        for backend in self.backends:
-            names.update(backend.queues, backend.settings.queues)
+        for store in self.stores:
+            names.update(store.queues, store.settings.queues)
         return sorted(names.union(self.reader().queue_names(), (self.bare(queue.pk) for queue in self.queues)))
 
     def queue(self, name: str) -> Queue | None:
@@ -161,14 +162,14 @@ class Source:
 
 
 def sources() -> list[Source]:
-    """Return the sources of all usable backends, the default one first."""
-    tables: list[Any] = []
-    others: dict[str, list[Any]] = {}
-    for backend in backends():
-        if is_in_tables(backend):
-            tables.append(backend)
+    """Return the sources of all usable entries of TASKS, the default one first."""
+    tables: list[PostgresStore] = []
+    others: dict[str, list[Store]] = {}
+    for store in entries.all():
+        if is_in_tables(store):
+            tables.append(store)
         else:
-            others.setdefault(backend.engine.store, []).append(backend)
+            others.setdefault(store.engine.store, []).append(store)
     found = [Source(sharing, is_default=False) for sharing in others.values()]
     if tables or not found:
         found.insert(0, Source(tables, is_default=True))
@@ -198,18 +199,8 @@ def bare(key: object) -> str:
     return str(key).rpartition("/")[2]
 
 
-def is_in_tables(backend: Any) -> bool:
-    return isinstance(backend, PostgresBackend)
-
-
-def backends() -> Iterator[Any]:
-    """Yield the backends of TASKS whose jobs the admin can show."""
-    for alias in compat.task_backends:
-        # Invalid settings are reported by the system checks, and so is a missing package; other backends can still be shown.
-        with suppress(compat.InvalidTaskBackend, InvalidOptions, ImportError):
-            backend: Any = compat.task_backends[alias]
-            if hasattr(type(backend), "engine") and backend.settings and backend.engine:
-                yield backend
+def is_in_tables(store: Store) -> TypeGuard[PostgresStore]:
+    return isinstance(store, PostgresStore)
 
 
 def database(model: type[models.Model]) -> str:
@@ -217,15 +208,15 @@ def database(model: type[models.Model]) -> str:
     routed = router.db_for_read(model)
     if routed != DEFAULT_DB_ALIAS:
         return routed
-    return next((backend.settings.database for backend in backends() if is_in_tables(backend)), DEFAULT_DB_ALIAS)
+    return next((store.settings.database for store in entries.all() if is_in_tables(store)), DEFAULT_DB_ALIAS)
 
 
-def home_of(backends: Sequence[Any], read: str) -> str:
-    """Return the alias of the database to write, of those backends that share it.
+def home_of(stores: Sequence[PostgresStore], read: str) -> str:
+    """Return the alias of the database to write, of the stores that share it.
 
-    Where a router leads reads to an alias that no backend names, as to a replica, the database it names for writes decides.
+    Where a router leads reads to an alias that no store names, as to a replica, the database it names for writes decides.
     """
-    homes = [backend.settings.database for backend in backends]
+    homes = [store.settings.database for store in stores]
     for alias in (read, router.db_for_write(Job)):
         if alias in homes:
             return alias

@@ -21,6 +21,7 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import IO, Any
 
+from djqueue import stores
 from djqueue.bulk.reader import CONVERT, NOT_UTF8, BadLine, Column, Line, Shape, read
 from djqueue.exceptions import DjqueueError, InvalidJob
 from djqueue.jobs.compression import decode_arguments
@@ -32,6 +33,7 @@ MAX_TOLD = 100
 _AHEAD = 2
 """How many chunks are read ahead."""
 _CHUNK_CHARACTERS = 2_000_000
+_NO_LIMIT = 2**60
 
 
 class BadLines(DjqueueError):
@@ -84,7 +86,7 @@ def bulk_insert(
         return BulkInserted(count, 0, sorter.bad_count)
     with _ahead(chunks) as ready:
         items: Iterator[Any] = chain.from_iterable(ready)
-        if not hasattr(task.get_backend(), "enqueue_many"):
+        if stores.find(task.backend) is None:
             items = (decode_arguments(*encoded) for encoded in items)
         result = task.enqueue_many(items, batch_size=batch_size, on_progress=on_progress)
     ids = result.ids
@@ -101,7 +103,8 @@ class _Sorter:
         self._task = task
         self._on_bad = on_bad
         self._on_read = on_read
-        self._limit: int = getattr(getattr(task.get_backend(), "settings", None), "max_args_bytes", 2**60)
+        store = stores.find(task.backend)
+        self._limit = _NO_LIMIT if store is None else store.settings.max_args_bytes
         self._signature = _signature(task)
         self._fits: set[Shape] = set()
         self._is_advised = False

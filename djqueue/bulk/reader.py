@@ -28,7 +28,7 @@ Shape = tuple[str, ...] | int
 
 
 _UNDECODED = re.compile("[\udc80-\udcff]")
-NOT_UTF8 = "It is not UTF-8."
+NOT_UTF8 = "The line is not UTF-8."
 CONVERT = "Convert the file: if it is Latin-1, with iconv -f latin1 -t utf-8; if it comes from Windows, perhaps with -f utf-16 or cp1252."
 
 
@@ -112,7 +112,7 @@ def read(
         return _read_csv(file, columns, longest)
     if format == "jsonl":
         return _read_jsonl(file, columns, fits, limit, longest)
-    raise ValueError(f"The format is 'jsonl' or 'csv', not {format!r}.")
+    raise ValueError(f"Invalid format {format!r}: use 'jsonl' or 'csv'.")
 
 
 def _too_long(number: int, longest: int, what: str) -> BadLine:
@@ -196,8 +196,10 @@ def _json_line(number: int, text: str, columns: Mapping[str, Column]) -> Line | 
     if isinstance(value, list) and not columns:
         return Line(number, value, {}, text)
     if columns:
-        return BadLine(number, "With columns to map, a line is a JSON object.", text)
-    return BadLine(number, "A line is a JSON object of keyword arguments or an array of positional ones.", text)
+        return BadLine(number, "Invalid line: use a JSON object if columns are mapped.", text)
+    return BadLine(
+        number, "Invalid line: use a JSON object of keyword arguments or an array of positional arguments.", text
+    )
 
 
 # CSV
@@ -264,7 +266,7 @@ def _read_csv(file: IO[str], columns: Mapping[str, Column], longest: int) -> Ite
         try:
             row = next(reader, None)
         except csv.Error as error:
-            yield BadLine(number, f"This is no CSV: {error}.", rows.text, first)
+            yield BadLine(number, f"Invalid CSV: {error}.", rows.text, first)
             row = []
         except _TooLong:
             rows.skip()
@@ -279,7 +281,7 @@ def _read_csv(file: IO[str], columns: Mapping[str, Column], longest: int) -> Ite
                 return
             header, first = row, _csv(row)
         elif row and len(row) != len(header):
-            problem = f"It has {len(row)} fields, and the first line has {len(header)}."
+            problem = f"The row has {len(row)} fields, but the first line has {len(header)}."
             yield BadLine(number, problem, rows.text, first)
         elif row:
             yield _line(number, dict(zip(header, row, strict=True)), columns, row, first)
@@ -291,7 +293,7 @@ def _header_problem(header: Sequence[str], columns: Mapping[str, Column]) -> str
     if len(header) == 1 and header[0] not in columns:
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
             if separator in header[0]:
-                return f"Its columns are separated by {name}. Separate them by commas."
+                return f"The columns are separated by {name}. Use commas."
     if missing := [name for name in columns if name not in header]:
         return f"There is no column {', '.join(map(repr, missing))}; there are: {', '.join(header)}."
     return "Two columns have the same name." if len(set(header)) < len(header) else ""
@@ -340,7 +342,7 @@ def parse_column(text: str) -> tuple[str, Column]:
     name, equals, target = text.partition("=")
     argument, _, kind = target.partition(":")
     if not (name and equals and argument.isidentifier()):
-        raise ValueError(f"Write it as column=argument or column=argument:type, not {text!r}.")
+        raise ValueError(f"Invalid column {text!r}: use column=argument or column=argument:type.")
     if kind and kind not in CONVERTERS:
-        raise ValueError(f"The types are {', '.join(CONVERTERS)}, not {kind!r}.")
+        raise ValueError(f"Invalid type {kind!r}: use {', '.join(CONVERTERS)}.")
     return name, Column(argument, CONVERTERS[kind] if kind else None)

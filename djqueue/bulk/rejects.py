@@ -87,11 +87,10 @@ class Rejects:
         if known is not None:
             # Not a word about devices: /dev/null may be both.
             if _is_same(known, source) and not stat.S_ISCHR(known.st_mode):
-                raise InvalidRejects(f"{path} is the file that is read. Give --rejects another name.")
+                raise InvalidRejects(f"{path} is the input file. Use another name for --rejects.")
             if stat.S_ISREG(known.st_mode) and known.st_size:
                 raise InvalidRejects(
-                    f"{path} is there already, and not empty. Give --rejects another name, or remove the file if nobody"
-                    " misses it."
+                    f"{path} already exists and is not empty. Use another name for --rejects, or remove the file."
                 )
             mode = "r+" if stat.S_ISREG(known.st_mode) else "w"
         # No translation: what a line of CSV has at its end, or within its fields, is its own.

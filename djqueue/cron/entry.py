@@ -56,9 +56,9 @@ class CronDefinition:
 
     def _choice_problem(self) -> str:
         if self.misfire not in MISFIRES:
-            return f"misfire is one of {', '.join(MISFIRES)}, not {self.misfire!r:.80}."
+            return f"Invalid misfire {self.misfire!r:.80}: use {', '.join(MISFIRES)}."
         if self.overlap not in OVERLAPS:
-            return f"overlap is one of {', '.join(OVERLAPS)}, not {self.overlap!r:.80}."
+            return f"Invalid overlap {self.overlap!r:.80}: use {', '.join(OVERLAPS)}."
         for name in ("start_at", "end_at"):
             at = getattr(self, name)
             if at is not None and (not isinstance(at, datetime) or at.tzinfo is None or not 1970 <= at.year < 9000):

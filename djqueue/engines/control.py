@@ -8,29 +8,28 @@ from djqueue.jobs.states import FINAL_STATES, LIVE_STATES
 
 BY_LENGTH = 255
 REASON_LENGTH = 2000
+LOST = "The worker was lost."
 FINAL = frozenset(state.value for state in FINAL_STATES)
 WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
 CANCELLABLE = frozenset(state.value for state in LIVE_STATES)
 RETRYABLE = FINAL | {"scheduled", "retryable"}
-MISSING = ("There is no such job.", None)
-TOO_FAST = ("It changes too fast; try again.", None)
+MISSING = ("no such job", None)
+TOO_FAST = ("changing too fast, try again", None)
 
 
 def why_not(
     state: str | None, held_by: int | None, eligible: Collection[str], *, needs_key: bool = False
 ) -> tuple[str, int | None]:
-    """Say why nothing was done to a job: a sentence, and who holds the key that it needs."""
+    """Return why a job was skipped, in a few words, and the id of the job that holds the key it needs."""
     if state is None:
         return MISSING
     if needs_key and held_by is not None and state in eligible:
-        return f"Its unique key is held by job {held_by}.", held_by
+        return f"unique key held by job {held_by}", held_by
     if state in eligible:
         return TOO_FAST
     if state in FINAL:
-        return f"It is {state} already.", None
-    return {"executing": "It is executing.", "suspended": "It waits for other jobs."}.get(
-        state, f"It is {state}."
-    ), None
+        return f"already {state}", None
+    return ("waiting for other jobs" if state == "suspended" else state), None
 
 
 def who_and_why(act: str, by: str, reason: str) -> tuple[str, str]:

@@ -39,8 +39,8 @@ def parse_duration(value: object) -> timedelta:
         is_bare = isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII)
         hint = f' Add a unit: "{value.strip()} seconds" or "{value.strip()} days".' if is_bare else ""  # type: ignore[attr-defined]
         raise ValueError(
-            f"{value!r:.120} is no duration from 0 to 100 years: a timedelta, a number of seconds, or a text like"
-            f' "90s", "2 days", "1 day 12 hours" or "PT90M".{hint}'
+            f"Invalid duration {value!r:.120}: use a timedelta, a number of seconds, or a text like"
+            f' "90s", "2 days", "1 day 12 hours" or "PT90M", from 0 to 100 years.{hint}'
         )
     return value if isinstance(value, timedelta) else timedelta(seconds=seconds)
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from djqueue.adapters.python import json_encode
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
 from djqueue.hooks import class_path, text_of
 from djqueue.jobs.tracebacks import format_error
@@ -38,26 +39,7 @@ MAX_ERROR_CHARS = 16_384
 """What is kept of one traceback."""
 
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _make_dumps() -> Callable[[Any], str]:
-    """Return ``_plain.encode``, without what it does anew at each call.
-
-    The standard library builds its encoder in C for every call, which takes longer than to encode the arguments of most
-    jobs. Kept and called directly it takes a third of the time. Without ``markers`` a container that contains itself is a
-    RecursionError.
-    """
-    make: Any = getattr(json.encoder, "c_make_encoder", None)
-    try:
-        encode = make(None, _plain.default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
-        assert "".join(encode([1, "a", {"b": None}], 0)) == '[1,"a",{"b":null}]'
-    except Exception:  # another interpreter, or a version in which this is different
-        return _plain.encode
-    join = "".join
-    return lambda value: join(encode(value, 0))
-
-
-_dumps = _make_dumps()
+_dumps = json_encode(_plain)
 
 
 class Encoded(NamedTuple):

@@ -72,6 +72,23 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """What slows down a queue that lives in the tables of a database. None: it could not be read in time."""
+
+    blockers: Sequence[VacuumBlocker] = ()
+    dead_rows: int | None = None
+    live_rows: int | None = None
+    vacuumed_seconds: float | None = None
+    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
+    is_autovacuum_on: bool = True
+    table_bytes: int | None = None
+    fetch_index_bytes: int | None = None
+    history_bytes: int | None = None
+    notification_usage: float | None = None
+    """Share of the notification queue that is full, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
 
@@ -92,15 +109,6 @@ class Health:
     history_rows: int | None = None
     """How many finished jobs are kept: of a database, an estimate."""
     server: Inspection | None = None
-    """What the server says of itself, where the store is one of its own. None: it is a database, and what follows tells."""
-    holders: Sequence[VacuumBlocker] = ()
-    dead_rows: int | None = None
-    live_rows: int | None = None
-    vacuumed_seconds: float | None = None
-    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
-    is_autovacuum_on: bool = True
-    table_bytes: int | None = None
-    fetch_index_bytes: int | None = None
-    history_bytes: int | None = None
-    notification_usage: float | None = None
-    """Share of the notification queue that is full, 0 to 1."""
+    """What the server says about itself, where the store has one of its own."""
+    tables: TableHealth | None = None
+    """What the database says about the tables, where the store is a database."""

@@ -11,6 +11,7 @@ tenth of the price of a frozen dataclass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -59,6 +60,8 @@ class UniqueRule:
     """A holder that waits takes the new job's time; a new job without one is due at once."""
     follow_up: bool = False
     """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
+    is_exclusive: bool = False
+    """The caller raises an error for a duplicate. What the store does is the same; this is for those who answer for it."""
 
 
 LIVE_ONLY = UniqueRule()
@@ -83,6 +86,20 @@ class InsertedMany(NamedTuple):
     inserted_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What ``enqueue_many`` did."""
+
+    count: int
+    """Jobs stored."""
+    ids: Sequence[str]
+    """Their ids, in the order of the items."""
+    duplicates: int = 0
+    """Items not stored because another job holds their unique key."""
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    """Position of such an item → the id of the job that holds its key."""
+
+
 class ControlOutcome(StrEnum):
     """What became of somebody's wish to control a job."""
 
@@ -102,7 +119,7 @@ class Controlled(NamedTuple):
     id: int
     outcome: ControlOutcome
     reason: str = ""
-    """Why nothing was done: a sentence."""
+    """Why nothing was done, in a few words."""
     held_by: int | None = None
     """The live job that holds the unique key of one that could not be retried."""
 
@@ -301,6 +318,17 @@ class Ack(NamedTuple):
     """A JSON object to merge into the meta of a job that is put back."""
     taken: TakenJob | None = None
     """The job itself, if the store has it no more. It is put back only if it never began."""
+
+
+class Acked(NamedTuple):
+    """What became of a batch of outcomes.
+
+    One record for the whole batch: of plain jobs the worker only asks whether an id was accepted, and a record for each
+    would be built to be thrown away. What concerns few jobs, such as flows or limits, gets a field of its own here.
+    """
+
+    accepted: AbstractSet[int]
+    """The ids whose outcome is stored. The claims of the others were stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,9 +39,7 @@ def parse_retention(where: str, value: object) -> tuple[dict[JobState, Keep], li
     problems: list[str] = []
     for state, keep in value.items():
         if state not in FINAL_STATES:
-            problems.append(
-                f"{state!r} is no state of a finished job. {where} may say: {', '.join(sorted(FINAL_STATES))}."
-            )
+            problems.append(f"Invalid state {state!r} in {where}: use {', '.join(sorted(FINAL_STATES))}.")
             continue
         try:
             rules[JobState(state)] = _keep(keep)
@@ -68,9 +66,9 @@ def _keep(value: Any) -> Keep:
     if not isinstance(value, Mapping):
         return Keep(parse_duration(value))
     if unknown := set(value) - {"age", "count"}:
-        raise ValueError(f"a rule says 'age', 'count' or both, not {', '.join(sorted(map(repr, unknown)))}.")
+        raise ValueError(f"Invalid keys {', '.join(sorted(map(repr, unknown)))}: use 'age', 'count' or both.")
     count = value.get("count")
     if count is not None and (type(count) is not int or not 0 <= count <= MOST_JOBS):
-        raise ValueError(f"'count' is a number of jobs from 0 to {MOST_JOBS}, not {count!r}.")
+        raise ValueError(f"Invalid 'count' {count!r}: use a number of jobs from 0 to {MOST_JOBS}.")
     age = value.get("age")
     return Keep(None if age is None else parse_duration(age), count)

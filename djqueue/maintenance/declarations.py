@@ -1,13 +1,12 @@
-"""What the code of this process says about the crontab, beside what the code of other processes says.
+"""Compare the cron entries in the code of this process with those in the code of other schedulers.
 
-During a deploy, and where two deployments share a store, schedulers have read different code. Each writes down which entries
-its code has, and says so again every few seconds. From these declarations follows
+During a deploy, and where two deployments share a store, schedulers have read different code. Each stores which entries
+its code declares, and repeats that every few seconds. From these declarations follow three rules:
 
-- that an entry is disabled only when for ``KEPT`` no scheduler has declared it,
-- that of two schedulers which declare an entry differently the one that started last is right. Both are named in a warning if
-  that lasts,
-- that a scheduler leaves the times of an entry alone that only others declare. Those that have read its code act upon it, also
-  without the lead; what nobody acted upon meanwhile was missed, and the entry's ``misfire`` decides.
+- An entry is disabled only if no scheduler has declared it for ``KEPT``.
+- If two schedulers declare an entry differently, the one that started last applies. A warning names both if that lasts.
+- A scheduler does not act on an entry that only others declare. Those that have read its code act on it, also without being
+  the leader. Times at which none of them acted were missed, and the entry's ``misfire`` decides.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, cast
 from uuid import uuid4
 
-from djqueue import telemetry
+from djqueue import stores, telemetry
 from djqueue.cron.entry import CronDefinition, CronEntry, Declaration, SeenDeclaration
 from djqueue.engines.protocol import CronStore
 from djqueue.exceptions import EngineBusy
@@ -32,10 +30,10 @@ from djqueue.tasks.task import Task
 
 DECLARE_SECONDS = 10.0
 KEPT = timedelta(minutes=5)
-"""So long after its last word a scheduler may come back: it is being restarted."""
+"""A declaration is valid for this long after the last one of its scheduler, which may be restarting."""
 LIVING = timedelta(seconds=30)
 DISPUTE_SECONDS = 60.0
-"""A deploy that goes from one node to the next takes so long without being a dispute."""
+"""A rolling deploy may take this long without being reported as a dispute."""
 
 
 class Declarations:
@@ -49,17 +47,19 @@ class Declarations:
         self._started_at: datetime | None = None
         self._others: list[SeenDeclaration] = []
         self._declared = float("-inf")
-        self._is_settled = False
+        self._is_up_to_date = False
         self._disputes: dict[tuple[str, str], float] = {}
-        """Entry and other scheduler → since when, by the monotonic clock; infinity: it was told."""
+        """Entry and other scheduler → start of the dispute, by the monotonic clock; infinity once it was reported."""
+        self._taken_names: set[str] = set()
+        """Entries whose name was reported as taken."""
 
     @property
     def is_read(self) -> bool:
-        """Whether this process has read its code."""
+        """Whether this process has read its own code."""
         return self._own is not None
 
     def read(self, now: datetime | None) -> None:
-        """Read the code and bring its entries into the store; what somebody changed there stays as they left it."""
+        """Read the code and store its entries; what operators changed there is kept."""
         self._failed = registry.autodiscover()
         self._own = self._read()
         self._declared = float("-inf")
@@ -69,37 +69,37 @@ class Declarations:
                 telemetry.emit("djqueue.cron.drift", entry=entry.name, fields=", ".join(entry.drift))
 
     def renew(self, now: datetime | None, *, leads: bool) -> None:
-        """Declare the entries again when it is time for it, and as the leader bring the store to what all declare."""
+        """Declare the entries again if that is due, and as the leader update the store to what all schedulers declare."""
         if self._own is None:
             return
         is_due = time.monotonic() - self._declared >= DECLARE_SECONDS
         if is_due:
             self._declare(self._own, now)
-        if leads and (is_due or not self._is_settled):
-            self._bring_in(self._own, now)
+        if leads and (is_due or not self._is_up_to_date):
+            self._update_store(self._own, now)
 
     def is_left_to_others(self, entry: CronEntry) -> bool:
-        """Whether the entry is of code that this process does not have and another one has."""
+        """Return whether only the code of another process declares the entry."""
         if self._own is None or entry.code is None or entry.name in self._own:
             return False
         return self._is_declared_elsewhere(entry.name)
 
     def has(self, entry: CronEntry) -> bool:
-        """Whether the code of this process has the entry."""
+        """Return whether the code of this process declares the entry."""
         return self._own is not None and entry.code is not None and entry.name in self._own
 
     def is_better_known(self, entry: CronEntry) -> bool:
-        """Whether another process declares the entry as it is stored, and this one does not."""
+        """Return whether another process declares the entry as it is stored, and this one does not."""
         if self._own is None or entry.code is None:
             return False
         own = self._own.get(entry.name)
-        stored = _print(entry.code)
-        if own is not None and _print(own) == stored:
+        stored = _fingerprint(entry.code)
+        if own is not None and _fingerprint(own) == stored:
             return False
         return any(other.entries.get(entry.name) == stored for other in self._others)
 
     def _declare(self, own: Mapping[str, CronDefinition], now: datetime | None) -> None:
-        entries = {name: _print(definition) for name, definition in own.items()}
+        entries = {name: _fingerprint(definition) for name, definition in own.items()}
         try:
             seen = self._engine.declare(Declaration(self._id, self._name, entries), kept=KEPT, now=now)
         except EngineBusy:
@@ -108,25 +108,25 @@ class Declarations:
         self._started_at = next(one.started_at for one in seen if one.id == self._id)
         self._others = [one for one in seen if one.id != self._id]
 
-    def _bring_in(self, own: Mapping[str, CronDefinition], now: datetime | None) -> None:
-        """Add, change and disable entries; again with the next look where another transaction changes one of them."""
+    def _update_store(self, own: Mapping[str, CronDefinition], now: datetime | None) -> None:
+        """Add, change and disable entries; retry with the next look if another transaction is changing one of them."""
         stored = {entry.name: entry for entry in self._engine.entries()}
-        self._is_settled = True
+        self._is_up_to_date = True
         for name in sorted({*own, *stored}):
             try:
-                self._is_settled &= self._bring_in_one(name, stored.get(name), own.get(name), now)
+                self._is_up_to_date &= self._update_entry(name, stored.get(name), own.get(name), now)
             except EngineBusy:
-                self._is_settled = False
+                self._is_up_to_date = False
 
-    def _bring_in_one(
+    def _update_entry(
         self, name: str, entry: CronEntry | None, definition: CronDefinition | None, now: datetime | None
     ) -> bool:
-        """Return False if somebody else changed the entry since it was read."""
+        """Return False if the entry was changed since it was read."""
         if definition is not None:
             if entry is None:
                 return self._engine.add(name, definition, code=definition, by="code", now=now)
             if entry.code is None:
-                self._tell_once("djqueue.cron.name_taken", name, task=definition.task)
+                self._report_name_taken(name, definition.task)
             elif not self._is_overruled(name, definition) and (
                 entry.disabled_at is not None or entry.code.differences(definition)
             ):
@@ -145,8 +145,8 @@ class Declarations:
         return any(name in other.entries for other in self._others)
 
     def _is_overruled(self, name: str, definition: CronDefinition) -> bool:
-        """Whether a living scheduler that started later declares the entry otherwise; tell of it if that lasts."""
-        own = _print(definition)
+        """Return whether a living scheduler that started later declares the entry differently; report it if that lasts."""
+        own = _fingerprint(definition)
         rivals = [
             other
             for other in self._others
@@ -164,10 +164,10 @@ class Declarations:
         assert self._started_at is not None
         return (other.started_at, other.id) > (self._started_at, self._id)
 
-    def _tell_once(self, event: str, name: str, **fields: Any) -> None:
-        if self._disputes.setdefault((name, event), 0.0) == 0.0:
-            self._disputes[name, event] = float("inf")
-            telemetry.emit(event, logging.WARNING, entry=name, **fields)
+    def _report_name_taken(self, name: str, task: str) -> None:
+        if name not in self._taken_names:
+            self._taken_names.add(name)
+            telemetry.emit("djqueue.cron.name_taken", logging.WARNING, entry=name, task=task)
 
     def _read(self) -> dict[str, CronDefinition]:
         declared: dict[str, CronDefinition] = {}
@@ -181,8 +181,8 @@ class Declarations:
         return declared
 
     def _is_ours(self, task: Task) -> bool:
-        backend = cast(Any, task.get_backend())
-        return hasattr(backend, "new_job") and backend.engine.store == self._store
+        store = stores.find(task.backend)
+        return store is not None and store.engine.store == self._store
 
     def _change(
         self,
@@ -204,6 +204,6 @@ class Declarations:
         )
 
 
-def _print(definition: CronDefinition) -> str:
+def _fingerprint(definition: CronDefinition) -> str:
     text = json.dumps(definition.as_json(), sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,19 +1,19 @@
-"""Judge what the store shows: is anything wrong, and what can be done about it?"""
+"""Assess the health of a store: what is wrong, and what can be done about it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from djqueue.jobs.health import Health, Inspection, VacuumBlocker
+from djqueue.jobs.health import Health, Inspection, TableHealth, VacuumBlocker
+from djqueue.maintenance.silence import REPORTED_SILENT_SECONDS
 
 MAX_AGE_SECONDS = 300.0
-"""An available job that has waited for longer is a sign that workers do not keep up."""
-SILENT_SECONDS = 15.0
+"""An available job that has waited for longer means that the workers do not keep up."""
 OVERDUE_SECONDS = 10.0
 LOOP_SECONDS = {"stager": 30.0, "lifeline": 30.0, "pruner": 3600.0, "relay": 60.0, "scheduler": 60.0}
-"""Of each loop of the leader: when it last did its work, at the earliest."""
+"""Maximum age of the last run of each service of the leader."""
 _OPTIONAL = ("relay", "scheduler")
-"""Not every leader has an outbox, or serves the crontab."""
+"""Services that not every leader has."""
 CRONTAB_SECONDS = 60.0
 OUTBOX_SECONDS = 60.0
 SNAPSHOT_SECONDS = 300.0
@@ -24,15 +24,15 @@ FULL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     is_ok: bool
     text: str
-    """What there is, in a sentence."""
+    """What was found, in a sentence."""
     advice: str = ""
     is_fatal: bool = True
-    """Whether jobs do not flow because of it. Otherwise it is a warning, and a probe passes."""
+    """Whether jobs are not processed because of it. Otherwise it is a warning, and a probe passes."""
 
     @property
     def level(self) -> str:
@@ -48,12 +48,13 @@ def judge(health: Health, *, max_age_seconds: float = MAX_AGE_SECONDS) -> list[F
         *_leader(health),
         _stage(health),
         *_crontab(health),
-        *(_tables(health) if health.server is None else _server(health.server, health.history_rows or 0)),
+        *(_tables(health.tables, health.history_rows or 0) if health.tables else ()),
+        *(_server(health.server, health.history_rows or 0) if health.server else ()),
     ]
 
 
 def judge_outbox(backend: str, oldest_seconds: float | None) -> Finding:
-    """Judge what waits between the transactions of a backend and its store."""
+    """Assess the outbox of a backend, in which jobs wait for its store."""
     name = f"outbox of {backend}"
     if oldest_seconds is None:
         return Finding(name, True, "Nothing waits.")
@@ -62,12 +63,14 @@ def judge_outbox(backend: str, oldest_seconds: float | None) -> Finding:
         name,
         is_ok,
         f"Its oldest row has waited for {span(oldest_seconds)}.",
-        "" if is_ok else "The leader of the workers sends it when the server takes it: its log says what keeps it.",
+        ""
+        if is_ok
+        else "The leader sends it as soon as the server accepts it. Look for outbox.failure in the log of the leader.",
     )
 
 
 def _refusals(server: Inspection | None) -> list[Finding]:
-    """What comes before all else: where nothing can be enqueued, the rest may look as if there were nothing to do."""
+    """Return what prevents jobs from being enqueued, first: other checks may find nothing wrong in an empty queue."""
     concerns = server.concerns if server else ()
     return [Finding("server", False, one.text, one.hint) for one in concerns if one.keeps_jobs_out]
 
@@ -95,7 +98,7 @@ def _queues(health: Health, max_age: float) -> list[Finding]:
                 Finding(
                     name,
                     False,
-                    f"No living worker serves it, and its oldest job has waited for {span(age)}.",
+                    f"No live worker serves it, and its oldest job has waited for {span(age)}.",
                     f"Start one: manage.py runworker --queues {queue.queue}",
                 )
             )
@@ -107,8 +110,8 @@ def _queues(health: Health, max_age: float) -> list[Finding]:
                     f"Its oldest job has waited for {span(age)}.",
                     ""
                     if age <= max_age
-                    else "More is enqueued than is run. Start more workers or raise --concurrency, and look for jobs that"
-                    " take long.",
+                    else "Jobs are enqueued faster than they run. Start more workers or raise --concurrency, and look for"
+                    " slow jobs.",
                 )
             )
     return findings
@@ -124,13 +127,13 @@ def _parked(health: Health) -> list[Finding]:
 
 def _workers(health: Health) -> list[Finding]:
     living = [one for one in health.workers if not one.is_dead]
-    silent = [one for one in living if one.silent_seconds > SILENT_SECONDS]
+    silent = [one for one in living if one.silent_seconds > REPORTED_SILENT_SECONDS]
     findings = [
         Finding(
             f"worker {one.name}",
             False,
-            f"Its last beat was {span(one.silent_seconds)} ago.",
-            "Its machine is gone, cut off or frozen. Any other worker will take its jobs back; if there is none, start one.",
+            f"Its last heartbeat was {span(one.silent_seconds)} ago.",
+            "Its machine is down, disconnected or frozen. Any other worker will rescue its jobs; start one if there is none.",
             bool(health.leader_seconds is None),
         )
         for one in silent
@@ -153,24 +156,24 @@ def _leader(health: Health) -> list[Finding]:
             Finding(
                 "leader",
                 False,
-                "No worker is the leader: delayed jobs and retries are not started, and lost jobs are not rescued.",
+                "No worker is the leader: delayed jobs and retries do not start, and lost jobs are not rescued.",
                 "Start a worker: manage.py runworker. One of them becomes the leader within seconds.",
             )
         ]
-    findings = [Finding("leader", True, f"It has led for {span(health.leader_seconds)}.")]
+    findings = [Finding("leader", True, f"There has been a leader for {span(health.leader_seconds)}.")]
     for name, limit in LOOP_SECONDS.items():
         if name in _OPTIONAL and name not in health.loops:
             continue
-        # Under a new leader it may still be at its first round.
+        # Under a new leader it may not have finished its first run.
         age = min(health.loops.get(name, health.leader_seconds), health.leader_seconds)
         findings.append(
             Finding(
                 name,
                 age <= limit,
-                f"It last did its work {span(age)} ago.",
+                f"It last ran {span(age)} ago.",
                 ""
                 if age <= limit
-                else "The leader's log says why. Restarting its process gives the lead to another worker.",
+                else "The leader's log has the reason. Restart its process to make another worker the leader.",
                 name != "pruner",
             )
         )
@@ -180,14 +183,14 @@ def _leader(health: Health) -> list[Finding]:
 def _stage(health: Health) -> Finding:
     overdue = health.overdue_seconds
     if overdue is None or overdue <= OVERDUE_SECONDS:
-        return Finding("delayed jobs", True, "None is overdue.")
+        return Finding("delayed jobs", True, "No job is overdue.")
     return Finding(
         "delayed jobs",
         False,
-        f"One has been due for {span(overdue)} and was not made available.",
-        "Start a worker: one that leads makes it available."
+        f"A job has been due for {span(overdue)} and was not made available.",
+        "Start a worker. It becomes the leader and makes due jobs available."
         if health.leader_seconds is None
-        else "Look at the stager of the leader: its log says what it cannot do.",
+        else "Look for service=stager in the log of the leader.",
     )
 
 
@@ -196,11 +199,11 @@ def _crontab(health: Health) -> list[Finding]:
         return []
     what = f"{health.cron_entries} active {'entry' if health.cron_entries == 1 else 'entries'}"
     silent = health.scheduler_seconds
-    advice = "Start a worker without --no-cron, or manage.py runcron; the log of one that runs says what keeps it."
+    advice = "Start a worker without --no-cron, or manage.py runcron. If one is running, look for service=scheduler in its log."
     if silent is None:
-        return [Finding("crontab", False, f"No scheduler serves it: {what}.", advice)]
+        return [Finding("crontab", False, f"No scheduler runs for {what}.", advice)]
     is_ok = silent <= CRONTAB_SECONDS
-    text = f"{what}; a scheduler last looked at it {span(silent)} ago."
+    text = f"{what}; the scheduler last ran {span(silent)} ago."
     return [Finding("crontab", is_ok, text, "" if is_ok else advice)]
 
 
@@ -208,7 +211,7 @@ def _server(server: Inspection, history: int) -> list[Finding]:
     about = "; ".join(f"{name}: {value}" for name, value in server.about.items())
     findings = [
         Finding("server", True, f"{server.server}{f' ({about})' if about else ''}."),
-        Finding("history", True, f"Finished jobs that are kept: {history:,}."),
+        Finding("history", True, f"{history:,} finished job{' is' if history == 1 else 's are'} kept."),
     ]
     findings += [
         Finding("server", False, one.text, one.hint, one.is_fatal) for one in server.concerns if not one.keeps_jobs_out
@@ -216,23 +219,23 @@ def _server(server: Inspection, history: int) -> list[Finding]:
     return findings
 
 
-def _tables(health: Health) -> list[Finding]:
-    return [*_holders(health), _dead_rows(health), _sizes(health), _notifications(health)]
+def _tables(tables: TableHealth, history: int) -> list[Finding]:
+    return [*_blockers(tables), _dead_rows(tables), _sizes(tables, history), _notifications(tables)]
 
 
-def _holders(health: Health) -> list[Finding]:
-    if not health.holders:
-        return [Finding("snapshots", True, "Nothing keeps VACUUM from cleaning up.")]
+def _blockers(tables: TableHealth) -> list[Finding]:
+    if not tables.blockers:
+        return [Finding("snapshots", True, "Nothing prevents VACUUM from removing dead rows.")]
     return [
         Finding(
             "snapshots",
             not _is_old(one),
             f"{one.kind.capitalize()} {one.name}: {one.age_transactions:,} transactions old"
             + ("." if one.age_seconds is None else f", for {span(one.age_seconds)}."),
-            _holder_advice(one) if _is_old(one) else "",
+            _blocker_advice(one) if _is_old(one) else "",
             False,
         )
-        for one in health.holders
+        for one in tables.blockers
     ]
 
 
@@ -242,24 +245,24 @@ def _is_old(one: VacuumBlocker) -> bool:
     return one.age_seconds is None and one.age_transactions > MANY_TRANSACTIONS
 
 
-def _holder_advice(one: VacuumBlocker) -> str:
+def _blocker_advice(one: VacuumBlocker) -> str:
     keeps = "Until it ends, VACUUM cannot remove what finished jobs leave behind."
     if one.kind == "replication slot":
-        return f"{keeps} Start its reader, or drop it: SELECT pg_drop_replication_slot('…')"
+        return f"{keeps} Start its consumer, or drop it: SELECT pg_drop_replication_slot('…')"
     if one.kind == "prepared transaction":
-        return f"{keeps} Somebody has to end it: COMMIT PREPARED or ROLLBACK PREPARED"
+        return f"{keeps} End it with COMMIT PREPARED or ROLLBACK PREPARED."
     return (
         f"{keeps} End it with SELECT pg_terminate_backend(pid), let reports run on a replica without hot_standby_feedback,"
         " and set idle_in_transaction_session_timeout."
     )
 
 
-def _dead_rows(health: Health) -> Finding:
-    if health.dead_rows is None or health.live_rows is None:
+def _dead_rows(tables: TableHealth) -> Finding:
+    if tables.dead_rows is None or tables.live_rows is None:
         return Finding("dead rows", False, "The statistics could not be read in time.", "", False)
-    vacuumed = "not known" if health.vacuumed_seconds is None else f"{span(health.vacuumed_seconds)} ago"
-    text = f"{health.dead_rows:,} dead rows, {health.live_rows:,} unfinished jobs; last vacuum: {vacuumed}."
-    if not health.is_autovacuum_on:
+    vacuumed = "not known" if tables.vacuumed_seconds is None else f"{span(tables.vacuumed_seconds)} ago"
+    text = f"{tables.dead_rows:,} dead rows, {tables.live_rows:,} unfinished jobs; last vacuum: {vacuumed}."
+    if not tables.is_autovacuum_on:
         return Finding(
             "dead rows",
             False,
@@ -267,45 +270,45 @@ def _dead_rows(health: Health) -> Finding:
             "ALTER TABLE djqueue_job RESET (autovacuum_enabled)",
             False,
         )
-    is_ok = health.dead_rows <= max(MANY_DEAD, 2 * health.live_rows)
+    is_ok = tables.dead_rows <= max(MANY_DEAD, 2 * tables.live_rows)
     advice = (
-        "Autovacuum does not keep up: somebody holds a snapshot (see above), or its workers are busy elsewhere. Raise"
+        "Autovacuum does not keep up: a session holds a snapshot (see above), or its workers are busy elsewhere. Raise"
         " autovacuum_max_workers, or run VACUUM djqueue_job."
     )
     return Finding("dead rows", is_ok, text, "" if is_ok else advice, False)
 
 
-def _sizes(health: Health) -> Finding:
-    index, table = health.fetch_index_bytes, health.table_bytes
-    if index is None or table is None or health.live_rows is None:
-        return Finding("sizes", False, "They could not be read in time.", "", False)
+def _sizes(tables: TableHealth, history: int) -> Finding:
+    index, table = tables.fetch_index_bytes, tables.table_bytes
+    if index is None or table is None or tables.live_rows is None:
+        return Finding("sizes", False, "The sizes could not be read in time.", "", False)
     text = (
-        f"Live jobs {size(table)}, their fetch index {size(index)}; history {size(health.history_bytes or 0)}, about"
-        f" {health.history_rows or 0:,} jobs."
+        f"Live jobs {size(table)}, their fetch index {size(index)}; history {size(tables.history_bytes or 0)}, about"
+        f" {history:,} jobs."
     )
-    # An entry takes some 60 bytes; pages that are half empty are nothing unusual.
-    is_ok = index <= max(64 * 2**20, 300 * health.live_rows)
+    # An entry takes about 60 bytes, and half-empty pages are normal.
+    is_ok = index <= max(64 * 2**20, 300 * tables.live_rows)
     return Finding(
         "sizes", is_ok, text, "" if is_ok else "Shrink the index: REINDEX INDEX CONCURRENTLY djqueue_job_fetch", False
     )
 
 
-def _notifications(health: Health) -> Finding:
-    usage = health.notification_usage
+def _notifications(tables: TableHealth) -> Finding:
+    usage = tables.notification_usage
     if usage is None:
-        return Finding("notifications", False, "Their queue could not be looked at in time.", "", False)
+        return Finding("notifications", False, "The notification queue could not be read in time.", "", False)
     return Finding(
         "notifications",
         usage <= FULL,
         f"The notification queue is {100 * usage:.0f} % full.",
         ""
         if usage <= FULL
-        else "A session that listens sits in a long transaction. When the queue is full, commits that notify fail: end it.",
+        else "A listening session has a long transaction open. When the queue is full, commits that notify fail. End that session.",
     )
 
 
 def span(seconds: float) -> str:
-    """Say a time as people do, in one unit."""
+    """Format a duration in its largest suitable unit."""
     for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}s"

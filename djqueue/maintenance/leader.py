@@ -1,11 +1,10 @@
-"""Hold the lead, a lease by the store's clock, and give it up when what has to be done under it is not done."""
+"""Hold the leadership, a lease by the store's clock, and resign if a vital service of the leader hangs."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
-from typing import Protocol
 from uuid import UUID
 
 from djqueue import telemetry
@@ -15,12 +14,8 @@ from djqueue.service import Service
 LEASE_SECONDS = 5.0
 RENEW_SECONDS = 2.0
 STUCK_SECONDS = 60.0
-"""A vital loop that has not done its work for so long hangs: another process shall lead."""
+"""A vital service that has not done its work for this long hangs: another process has to lead."""
 VITAL = ("stager", "lifeline", "scheduler")
-
-
-class HasLastRun(Protocol):
-    last_run: float | None
 
 
 class Leader(Service):
@@ -32,29 +27,29 @@ class Leader(Service):
         self._holder = holder
         self._leads_until = 0.0
         self._elected = 0.0
-        self._stands_again = 0.0
+        self._may_lead_at = 0.0
         self.term = 0
-        self.loops: dict[str, HasLastRun] = {}
-        """What works under this lead, by name: when it last did is told with each renewal."""
+        self.loops: dict[str, Service] = {}
+        """Services of the leader by name; each renewal stores when they last ran."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is held for certain; in any doubt, no."""
+        """Whether the lease is certainly held; False in case of doubt."""
         return time.monotonic() < self._leads_until
 
     def run_once(self) -> float:
         """Take or renew the lease."""
         asked = time.monotonic()
         was_leader = self.is_leader
-        if asked < self._stands_again:
+        if asked < self._may_lead_at:
             return RENEW_SECONDS
         if was_leader and (stuck := self._stuck(asked)):
             return self._step_back(stuck, asked)
-        # One that has not done its work yet, or hangs at it, has had time since the election.
+        # A service that has not run yet, or hangs, has had time since the election.
         loops = {name: asked - (loop.last_run or self._elected) for name, loop in self.loops.items()}
         lease = self._engine.elect(self._holder, LEASE_SECONDS, loops=loops if was_leader else None)
         if lease.is_held:
-            # Counted from before the question, so that it ends for us before it ends for the others.
+            # Counted from before the statement, so that the lease ends here before it ends for others.
             self._leads_until = asked + LEASE_SECONDS
             self.term = lease.term
         else:
@@ -66,19 +61,19 @@ class Leader(Service):
 
     def _stuck(self, now: float) -> list[str]:
         runs = {name: loop.last_run for name, loop in self.loops.items() if name in VITAL}
-        # Counted from the election: before it, they had nothing to do.
+        # Counted from the election, because they did nothing before it.
         return [name for name, run in runs.items() if now - max(run or 0.0, self._elected) > STUCK_SECONDS]
 
     def _step_back(self, stuck: Sequence[str], now: float) -> float:
         telemetry.emit("djqueue.leader.stuck", logging.ERROR, term=self.term, loops=", ".join(stuck))
         self._leads_until = 0.0
-        # Long enough for every other one to stand; alone, we lead again and the loops get another chance.
-        self._stands_again = now + LEASE_SECONDS
+        # Long enough for every other process to be elected; without another one, this process leads again.
+        self._may_lead_at = now + LEASE_SECONDS
         self._engine.resign(self._holder)
         return RENEW_SECONDS
 
     def on_stop(self) -> None:
-        """Give the lead up at once instead of letting the lease run out."""
+        """Resign at once instead of letting the lease expire."""
         try:
             if self.is_leader:
                 self._leads_until = 0.0

@@ -1,4 +1,4 @@
-"""All that works under the lead, and the lead itself: what a supervisor starts once beside its workers."""
+"""The services of the leader, which each supervisor starts beside its workers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from djqueue.outbox.rows import Outbox
 from djqueue.service import Service
 
 _STALLED_SECONDS = 60.0
-"""After so long without a look at the crontab it is said to stand still."""
+"""After this time without a run of the scheduler, the crontab is reported as stalled."""
 
 
-class Crew:
+class LeaderServices:
     def __init__(
         self,
         engine: Engine,
@@ -36,7 +36,7 @@ class Crew:
         has_cron: bool,
         outboxes: Sequence[Outbox],
     ) -> None:
-        """``silent`` and ``dead`` tell what the beats of all workers say, ``outboxes`` are where jobs for this store wait."""
+        """``silent`` and ``dead`` return what the heartbeats of all workers say; in ``outboxes`` jobs for this store wait."""
         leader = self._leader = Leader(engine.open_maintainer(), uuid4())
         self.lifeline = Lifeline(engine.open_maintainer(), leader, silent=silent, dead=dead)
         staging = engine.open_maintainer()
@@ -59,16 +59,16 @@ class Crew:
 
     @property
     def services(self) -> list[Service]:
-        """In the order in which they start; they end in the opposite one."""
+        """The services in the order in which they start; they end in the opposite order."""
         return [self._leader, *self._led, self.lifeline]
 
     def stop_leading(self) -> None:
-        """Let another one lead. The lifeline goes on: what our own workers leave behind is ours."""
+        """Let another process lead. The lifeline continues, because it rescues the jobs of this supervisor's own workers."""
         for service in (self._leader, *self._led):
             service.stop()
 
     def watch(self) -> None:
-        """Say aloud that the crontab stands still: a module that never ends to import looks like peace otherwise."""
+        """Report a scheduler that does not run: a module whose import never ends would not be noticed otherwise."""
         scheduler = self._scheduler
         if scheduler is None or scheduler.is_stopping:
             return

@@ -1,15 +1,14 @@
-"""Take jobs back from workers that are gone.
+"""Rescue the jobs of workers that have died.
 
-Two ways lead here. A supervisor reports its own dead child, with what the child had begun: its jobs are back within
-a second. A machine that fell silent, or lost supervisor and child together, is seen by the leader, which knows less: what ran
-for some seconds its heart has noted in the store (``runtime/heart.py``), and has spent its attempt. The rest was begun
-just before, or never. It goes back unspent, once without knowing: from then on its start is noted before it is called. So
-what never started never spends an attempt, and a job that kills its machine comes to an end.
+A supervisor reports its own dead child with the jobs that had started there: they are rescued within a second. If a machine
+becomes silent, or supervisor and child die together, the leader notices, and knows less. Jobs that had run for some seconds
+were recorded in the store with a heartbeat (``runtime/heartbeat.py``), and have spent their attempt. The others started just
+before, or never. They get their attempt back, but only once: from then on their start is recorded before the function is
+called. So a job that never started never spends an attempt, and a job that kills its machine does not run for ever.
 
-Neither is proof that nothing of the worker is still on its way: a claim that it sent may commit later. So its
-connections are ended where they can be told apart, and its row
-stays, marked as dead, until a rescue that began ten seconds later found nothing; and once a minute, and when a new
-leader begins, the leader looks for claims of workers that have no row at all.
+Neither is proof that the worker has no statement on its way: a claim that it sent may commit later. So its connections are
+ended where they can be identified, and its row stays, marked as dead, until a rescue that began ten seconds later finds
+nothing. Once a minute, and when a new leader begins, the leader also looks for claims of workers without a row.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from djqueue.engines.protocol import Maintainer
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Rescued
 from djqueue.maintenance.leader import Leader
+from djqueue.maintenance.silence import AFTERMATH_SECONDS
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0
-AFTERMATH_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
 BATCH_LIMIT = 5000
 
 
 class Lost(NamedTuple):
-    """A worker that its supervisor saw die."""
+    """A worker whose jobs have to be rescued."""
 
     worker: UUID
     ran: Mapping[int, int] | None
-    """Job id → claim of what had begun. None: not known but from the store, see ``note_begun``."""
+    """Job id → claim of the jobs that had started. None: only the store knows, see ``note_begun``."""
     reason: str
     beat: int | None = None
-    """The beat at which it stood still. It lives if it has beaten since. None: it is dead whatever its beat says."""
+    """The last counter that was read. The worker lives if the counter has changed since. None: it is dead in any case."""
 
 
 class Lifeline(Service):
@@ -57,23 +56,21 @@ class Lifeline(Service):
         silent: Callable[[], Mapping[UUID, int]],
         dead: Callable[[], list[UUID]],
     ) -> None:
-        """``silent`` tells which workers have stopped beating, and at which beat; ``dead``, which are marked as dead already."""
+        """``silent`` returns the workers without heartbeats, each with its last counter; ``dead`` those that are marked as dead."""
         super().__init__()
         self._engine = engine
         self._leader = leader
         self._silent = silent
         self._dead = dead
         self._reports: deque[Lost] = deque()
-        """A report is removed only after its rescue, so that ``has_reports`` has no gap in which a successor may start."""
-        self._told: set[UUID] = set()
-        """Workers of whose silence the log tells already: it lasts until their next look at the beats."""
+        """A report is removed only after its rescue, so that no successor can start before ``has_reports`` is false."""
+        self._reported_silent: set[UUID] = set()
+        """Workers whose silence was logged already."""
         self._unfinished: dict[UUID, Lost] = {}
-        """Whose jobs, or whose row, another transaction holds: to be tried again with each look."""
+        """Workers with jobs, or a row, that another transaction holds: retried with each look."""
         self._dead_since: dict[UUID, float] = {}
         self._swept_term = -1
         self._swept_at = 0.0
-        self.last_run: float | None = None
-        """When the leader last looked after everybody, by the monotonic clock."""
 
     def report(self, lost: Lost) -> None:
         """Rescue the jobs of this worker as soon as possible; from any thread."""
@@ -85,11 +82,11 @@ class Lifeline(Service):
         return bool(self._reports)
 
     def run_once(self) -> float:
-        """Rescue what was reported, then, as the leader, look after everybody else."""
+        """Rescue the jobs of reported workers, then, as the leader, those of all others."""
         self._rescue_reported()
         if self._leader.is_leader:
             self._rescue_silent()
-            self._bury_for_good()
+            self._delete_dead()
             self._sweep()
             self.last_run = time.monotonic()
         return LOOK_SECONDS
@@ -99,27 +96,27 @@ class Lifeline(Service):
 
     def _rescue_reported(self) -> None:
         for lost in list(self._unfinished.values()):
-            self._take_back(lost)
+            self._bury_and_rescue(lost)
         while self._reports:
-            # Removed only when it is done: a failure in between tries again.
-            self._take_back(self._reports[0])
+            # Removed after the rescue, so that a failure is retried.
+            self._bury_and_rescue(self._reports[0])
             self._reports.popleft()
 
     def _rescue_silent(self) -> None:
-        told: set[UUID] = set()
+        reported: set[UUID] = set()
         for worker, beat in self._silent().items():
-            if worker not in self._told:
+            if worker not in self._reported_silent:
                 telemetry.emit("djqueue.worker.silent", logging.ERROR, worker=worker)
-            told.add(worker)
-            self._take_back(Lost(worker, None, "The worker's machine fell silent.", beat))
-        self._told = told
+            reported.add(worker)
+            self._bury_and_rescue(Lost(worker, None, "The worker's machine sent no heartbeats any more.", beat))
+        self._reported_silent = reported
 
-    def _take_back(self, lost: Lost) -> None:
-        """Bury a worker and rescue its jobs; what another transaction holds is left for the next look."""
+    def _bury_and_rescue(self, lost: Lost) -> None:
+        """Mark a worker as dead and rescue its jobs; what another transaction holds is left for the next look."""
         self._unfinished[lost.worker] = lost
         try:
             if self._engine.bury({lost.worker: lost.beat}):
-                # It woke up between our last look and now, and was told that all is well: it goes on with its jobs.
+                # It has sent a heartbeat since the last look, and continues with its jobs.
                 self._unfinished.pop(lost.worker, None)
                 return
             self._engine.disconnect([lost.worker])
@@ -129,14 +126,14 @@ class Lifeline(Service):
         if not rescued.left:
             self._unfinished.pop(lost.worker, None)
 
-    def _bury_for_good(self) -> None:
+    def _delete_dead(self) -> None:
         now = time.monotonic()
         dead = self._dead()
         self._dead_since = {worker: self._dead_since.get(worker, now) for worker in dead}
         for worker, since in self._dead_since.items():
             if now - since < AFTERMATH_SECONDS or worker in self._unfinished:
                 continue
-            # What comes back now was never handed to a function of ours: a claim that committed after the death.
+            # What is rescued now never started: its claim was committed after the worker had died.
             with suppress(EngineBusy):
                 rescued = self._rescue(worker, {}, "")
                 if not rescued.count and not rescued.left:

@@ -1,8 +1,8 @@
-"""Delete finished jobs that have been kept long enough, and unique keys that nobody holds any more.
+"""Delete finished jobs past their retention, and unique keys that no job holds any more.
 
 Runs on the leader only, in passes along the history, oldest first, and a pass in small steps: none holds its locks for
 more than a moment, and between two the pruner rests for a multiple of what the step took, so that it uses a small part
-of the database's time. A pass that lasts, because more ends than is deleted, makes the rests shorter.
+of the database's time. During a long pass, because more jobs end than are deleted, the rests become shorter.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from djqueue.jobs.records import PruneRule
 from djqueue.service import Service
 
 PASS_SECONDS = 30.0
-"""How long it rests between two passes, at least."""
+"""Minimum rest between two passes."""
 SHARE = 1 / 20
-"""Of the time that passes may take, when they find nothing to delete."""
+"""Maximum share of time for passes that find nothing to delete."""
 STEP_SECONDS = 0.02
-"""What a step should take; the number of jobs it looks at follows."""
+"""Duration of a step; the number of jobs it reads is adapted to that."""
 REST_FACTOR = 9.0
 SMALLEST_STEP, LARGEST_STEP = 50, 5000
 LOOK_SECONDS = 1.0
@@ -37,25 +37,23 @@ class Pruner(Service):
         self._rules = rules
         self._is_leader = is_leader
         self._limit = 500
-        self._place: Any = None
+        self._position: Any = None
         self._began = 0.0
         self._worked = 0.0
         self._deleted = 0
-        self.last_run: float | None = None
-        """When it last took a step, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Take one step of a pass; return how long to rest after it."""
         if not self._is_leader():
-            self._place = None
+            self._position = None
             return LOOK_SECONDS
         began = time.monotonic()
-        if self._place is None:
+        if self._position is None:
             self._began, self._worked, self._deleted = began, 0.0, 0
-        pruned = self._engine.prune(self._rules, place=self._place, limit=self._limit)
+        pruned = self._engine.prune(self._rules, place=self._position, limit=self._limit)
         self.last_run = time.monotonic()
         took = self.last_run - began
-        self._place = pruned.place
+        self._position = pruned.place
         self._worked += took
         self._deleted += pruned.count
         if pruned.place is None:
@@ -73,7 +71,7 @@ class Pruner(Service):
             self._limit = min(LARGEST_STEP, self._limit * 2)
 
     def _end_pass(self) -> float:
-        # After the jobs, for some keys are held by those that are kept.
+        # After the jobs, because some keys are held by jobs that are kept.
         self._engine.prune_keys(LARGEST_STEP)
         self.last_run = time.monotonic()
         if self._deleted:

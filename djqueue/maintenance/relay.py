@@ -1,7 +1,7 @@
-"""Send what was left in an outbox: its transaction has committed, and whoever should have sent it is gone.
+"""Send what is left in an outbox: its transaction has committed, and the process that should have sent it has ended.
 
-Runs on the leader only. It keeps its hands off what is younger than a push takes; where both send the same, the store takes it
-once. What the store does not take stays, is told, and is tried again after a while: it may have been full.
+Runs on the leader only. It skips rows that their own process may still send; if both send the same jobs, the store accepts
+them once. A row that the store does not accept stays, is logged, and is retried later: the store may have been full.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from djqueue.service import Service
 
 LOOK_SECONDS = 5.0
 AGE = timedelta(seconds=10)
-"""A row that is this old was left behind."""
+"""The process that wrote a row of this age will not send it any more."""
 BATCH_LIMIT = 20
-"""Rows that are read at once, or fewer if they are large."""
+"""Maximum number of rows that are read at once; fewer if they are large."""
 _LARGE_CHARACTERS = 1_000_000
 _ASIDE_SECONDS = 60.0
 
@@ -39,8 +39,6 @@ class Relay(Service):
         self._is_leader = is_leader
         self._age = age
         self._aside: dict[UUID, float] = {}
-        self.last_run: float | None = None
-        """When it last looked, by the monotonic clock."""
 
     def run_once(self) -> float:
         """Send one batch of each outbox; return the seconds until the next look."""
@@ -52,7 +50,7 @@ class Relay(Service):
         for outbox in self._outboxes:
             rows = outbox.waiting(self._age, BATCH_LIMIT, but=self._aside)
             outbox.delete_unlocked([row.id for row in rows if self._send(row, outbox)])
-            # Of large rows, fewer are read at once.
+            # Fewer large rows are read at once.
             is_more |= len(rows) == BATCH_LIMIT or sum(len(row.text) for row in rows) > _LARGE_CHARACTERS
         self.last_run = time.monotonic()
         return 0.0 if is_more else LOOK_SECONDS
@@ -70,7 +68,7 @@ class Relay(Service):
         except EngineUnavailable:
             raise
         except Exception as error:
-            # One that cannot be sent, or was written by a version to come, must not keep the others.
+            # A row that cannot be sent, or was written by a later version, must not delay the others.
             self._aside[row.id] = time.monotonic() + _ASIDE_SECONDS
             telemetry.emit(
                 "djqueue.outbox.failure",

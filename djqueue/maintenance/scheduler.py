@@ -1,19 +1,19 @@
 """Enqueue the jobs of the crontab.
 
-Where it runs: in the supervisor of ``runworker``, under the leader, and alone in ``runcron``, without any lease. A tick
-is taken once by the store, so more schedulers cost a query each and never a job.
+It runs in the supervisor of ``runworker``, on the leader, and alone in ``runcron``, without a lease. The store accepts each
+tick once, so additional schedulers cost a query each and never a duplicate job.
 
-The supervisor runs no job, but the scheduler imports the ``tasks`` modules of the project, as ``manage.py check`` would:
-a job must be made as its task says (queue, attempts, keys), an entry of the database may name only a registered task, and
-what the code says about the crontab stands nowhere else. It happens in the scheduler's own thread, once, and only where it
-leads; a beat waits for an import no longer than for any other thread. The alternative, a process for it beside the workers,
-would cost everybody its memory; a worker child as the home would tie the clock to user code. Who has heavy imports in
-``tasks`` modules starts workers with ``--no-cron`` and one ``runcron``.
+The supervisor runs no job, but the scheduler imports the ``tasks`` modules of the project, as ``manage.py check`` would: a
+job needs the options of its task (queue, attempts, keys), an entry in the database may name only a registered task, and
+the crontab of the code is declared nowhere else. The import happens in the scheduler's own thread, once, and only on the
+leader; a heartbeat waits for it no longer than for any other thread. The alternatives are worse: one more process beside
+the workers would use memory in every installation, and a worker process would tie the schedule to user code. Projects with
+heavy imports in ``tasks`` modules start workers with ``--no-cron`` and one ``runcron``.
 
-What the code of all schedulers says decides what the crontab is, see ``declarations.py``. Entries of modules that failed to
-import are left alone.
+The code of all schedulers together decides what the crontab is, see ``declarations.py``. Entries of modules that failed to
+import are not changed.
 
-The receivers of ``task_enqueued`` are not called for these jobs: that would run user code beside the beats.
+The receivers of ``task_enqueued`` are not called for these jobs: that would run user code beside the heartbeats.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from djqueue.maintenance.declarations import Declarations
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0
-"""How often it looks for changes of the crontab; for what is due it has a timer."""
+"""Interval between two checks for changes of the crontab; due entries have a timer."""
 BATCH_LIMIT = 200
-"""Nominal times of one entry in one run: what it has missed must not keep the others waiting."""
+"""Maximum number of nominal times of one entry in one run: the times it has missed must not delay other entries."""
 HISTORY = timedelta(days=7)
 PRUNE_SECONDS = 600.0
 REBOOT_PAUSE = timedelta(minutes=1)
 """Schedulers that start within this time of each other start ``@reboot`` once."""
 FOLLOW_SECONDS = 5.0
-"""How often a scheduler without the lead looks at what the leader leaves, if it has read its code."""
+"""Interval at which a scheduler that is not the leader, and has read its code, looks for entries that the leader skips."""
 FOLLOW_PAUSE = timedelta(seconds=5)
-"""What is so late was left."""
+"""An entry that is this late was skipped by the leader."""
 _ASIDE_SECONDS = 30.0
 
 
@@ -55,7 +55,7 @@ class Scheduler(Service):
     name = "scheduler"
 
     def __init__(self, engine: CronStore, *, store: str, is_leader: Callable[[], bool] = lambda: True) -> None:
-        """``store`` names the engine's: tasks whose jobs live elsewhere have no entries here."""
+        """``store`` is the name of the engine's store: tasks whose jobs are stored elsewhere have no entries here."""
         super().__init__()
         self._engine = engine
         self._is_leader = is_leader
@@ -63,15 +63,13 @@ class Scheduler(Service):
         self._declarations = Declarations(engine, store)
         self._followed = 0.0
         self._reboot_at: datetime | None = None
-        """When this scheduler started, while something that is due at a start has not run."""
+        """When this scheduler started, until all ``@reboot`` entries have run; then None."""
         self._schedules: dict[int, tuple[tuple[str, str], Schedule]] = {}
         self._aside: dict[int, float] = {}
         self._pruned = time.monotonic()
-        self.last_run: float | None = None
-        """When it last acted upon all that was due, as the leader, by the monotonic clock."""
 
     def run_once(self, now: datetime | None = None) -> float:
-        """Act upon everything that is due; return the seconds until the next time, one second at most."""
+        """Act on every due entry; return the seconds until the next time, one second at most."""
         leads = self._is_leader()
         if not leads:
             self._is_synchronised = False
@@ -96,12 +94,12 @@ class Scheduler(Service):
                 if self._advance(entry, due.now, now):
                     pause = 0.0
             except EngineBusy:
-                # An open transaction holds its unique key or its previous job. Only this entry is late for it.
+                # An open transaction holds its unique key or its previous job. Only this entry is delayed.
                 self._aside[entry.id] = monotonic + LOOK_SECONDS
             except EngineUnavailable:
                 raise
             except Exception as error:
-                # One entry must never keep the others from their time.
+                # One entry must never delay the others.
                 self._aside[entry.id] = monotonic + _ASIDE_SECONDS
                 telemetry.emit(
                     "djqueue.cron.failure", logging.ERROR, exc_info=error, entry=entry.name, error=str(error)
@@ -116,14 +114,14 @@ class Scheduler(Service):
         self._engine.close()
 
     def _is_mine(self, entry: CronEntry, at: datetime, leads: bool) -> bool:
-        """Whether to act upon an entry that is due: the leader upon all that its code has, others upon what it leaves."""
+        """Return whether to act on a due entry: the leader acts on those that its code declares, others on those that it skips."""
         if leads:
             return not self._declarations.is_left_to_others(entry)
         is_late = entry.next_at is None or at - entry.next_at >= FOLLOW_PAUSE
         return is_late and self._declarations.has(entry)
 
     def _start_reboots(self, now: datetime | None) -> None:
-        """Run what is due at a start, unless another scheduler did so just now; again with the next look what is held."""
+        """Run the ``@reboot`` entries, unless another scheduler has just done so; those that are held are retried with the next look."""
         at = self._reboot_at
         assert at is not None
         self._reboot_at = None
@@ -145,11 +143,11 @@ class Scheduler(Service):
     # What is due
 
     def _advance(self, entry: CronEntry, at: datetime, now: datetime | None) -> bool:
-        """Act upon the due times of an entry; return whether there are more."""
+        """Act on the due times of an entry; return whether there are more."""
         try:
             schedule = self._schedule(entry)
         except InvalidSchedule as error:
-            # Edited in past all checks. It is told and looked at again now and then; the others go on.
+            # Written into the database without validation. It is logged and retried from time to time; other entries continue.
             self._aside[entry.id] = time.monotonic() + _ASIDE_SECONDS
             telemetry.emit("djqueue.cron.invalid", logging.ERROR, entry=entry.name, error=str(error))
             return False
@@ -164,20 +162,20 @@ class Scheduler(Service):
                 return False
             entry = following
             if entry.next_at is None or entry.next_at > at:
-                # Another look tells how long to sleep.
+                # The next look returns how long to sleep.
                 return True
             nominal = entry.next_at
         return True
 
     def _act(self, entry: CronEntry, taken: Step, now: datetime | None) -> CronEntry | None:
-        """Act upon one nominal time; return the entry as it is afterwards, None if it is to be read anew."""
+        """Act on one nominal time; return the entry as it is afterwards, or None if it has to be read again."""
         job, skip, rule = None, taken.skip, LIVE_ONLY
         if not skip:
             try:
                 job, rule = self._job(entry, taken.nominal_at), rule_for(entry)
             except (UnknownTask, InvalidJob, compat.InvalidTask, TypeError, ValueError) as error:
                 if self._declarations.is_better_known(entry):
-                    # Its code is newer, or older, than ours: whoever has it can make the job.
+                    # Another scheduler has the matching code, newer or older, and can make the job.
                     self._aside[entry.id] = time.monotonic() + _ASIDE_SECONDS
                     return None
                 skip = _reason(error)

@@ -1,9 +1,9 @@
 """Make scheduled and retryable jobs available when they are due.
 
 The stager sleeps until the next job is due, and never longer than ``LOOK_SECONDS``. So only a job that is due before
-that look could come too late: whoever stores one asks, after the commit, whether the stager sleeps, and wakes it, by
+then could be late: the process that stores one checks, after the commit, whether the stager sleeps, and wakes it by
 the protocol that wakes workers. The name that is marked is ``STAGE``, which no queue can have. A job that is due later
-wakes nobody and costs its enqueuer nothing.
+wakes no process and costs its enqueuer nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from djqueue.service import Service
 LOOK_SECONDS = STAGE_LOOK_SECONDS
 BATCH_LIMIT = 5000
 NAP_SECONDS = 0.01
-"""What is due this soon is waited for without a mark: where short delays come in crowds, nobody is notified."""
+"""Jobs that are due this soon are waited for without a mark, so that many short delays cause no notifications."""
 BREATH_SECONDS = 0.002
-"""How long a look waits for company, once jobs come in crowds."""
+"""Minimum wait before a look, so that it stages several jobs where many are due."""
 
 
 class Stager(Service):
@@ -30,14 +30,12 @@ class Stager(Service):
         self._engine = engine
         self._listener = listener
         self._is_leader = is_leader
-        self.last_run: float | None = None
-        """When jobs were last staged, or none were due, by the monotonic clock."""
 
     def wake(self) -> None:
         self._listener.interrupt()
 
     def run_once(self) -> float:
-        """Stage one batch; then sleep until the next job is due, somebody stores an earlier one, or the next look."""
+        """Stage one batch; then sleep until the next job is due, a wake-up announces an earlier one, or the next look."""
         if not self._is_leader():
             self._listener.unmark()
             self._listener.wait(LOOK_SECONDS)
@@ -46,8 +44,8 @@ class Stager(Service):
         self.last_run = time.monotonic()
         pause = LOOK_SECONDS if staged.next_in is None else min(LOOK_SECONDS, staged.next_in)
         if pause <= 0:
-            # More are due than one batch takes, or one became due this moment. What is left may also be locked by
-            # somebody: breathe, so as not to spin on it.
+            # More are due than one batch takes, or one became due this moment. What is left may also be locked by another
+            # transaction: pause, to avoid a busy loop.
             if not staged.count:
                 self._sleep(NAP_SECONDS)
         elif pause <= NAP_SECONDS:
@@ -55,7 +53,7 @@ class Stager(Service):
             self._sleep(max(pause, BREATH_SECONDS))
         elif self._listener.mark([STAGE]):
             self._sleep(pause)
-        # Else it was marked only now: look once more, and whoever stores a job after that look sees the mark.
+        # Otherwise the mark is new: look once more, and every process that stores a job after that look sees the mark.
         return 0
 
     def on_stop(self) -> None:
@@ -63,7 +61,7 @@ class Stager(Service):
         self._engine.close()
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until woken for ourselves: what workers are told reaches us too, and would cost a look at each job."""
+        """Sleep until a wake-up for the stager: those for workers arrive here too, and would cost a look at each job."""
         until = time.monotonic() + seconds
         while True:
             woken = self._listener.wait(max(0.0, until - time.monotonic()))

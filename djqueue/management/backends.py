@@ -1,10 +1,9 @@
-"""Find the backend that a command is about, or say in a sentence why it cannot be used."""
+"""Find the entry of TASKS that a command is about, or say in a sentence why it cannot be used."""
 
 from __future__ import annotations
 
 import argparse
 import pkgutil
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -14,11 +13,12 @@ from django.db import Error as AnyDatabaseError
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from djqueue import stores
 from djqueue.api import DEFAULT_ALIAS
-from djqueue.compat import InvalidTaskBackend, task_backends
+from djqueue.compat import task_backends
 from djqueue.engines.postgres.denials import forbidden, unreachable
-from djqueue.exceptions import InvalidOptions
-from djqueue.outbox.rows import Outbox
+from djqueue.exceptions import ForeignBackend
+from djqueue.stores import Store
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 
@@ -32,22 +32,19 @@ def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
         one.add_argument("--backend", default=default, metavar="ALIAS", help="Which entry of TASKS. Default: default.")
 
 
-def backend_of(alias: str) -> Any:
-    """Return the backend of an entry of TASKS."""
+def store_of(alias: str) -> Store:
+    """Return the store of an entry of TASKS."""
     try:
-        backend: Any = task_backends[alias]
+        store = stores.store(alias)
+    except ForeignBackend as error:
+        raise CommandError(str(error)) from error
     except Exception as error:
-        raise CommandError(f"There is no usable backend {alias!r} in TASKS: {error}") from error
-    if not hasattr(type(backend), "engine"):
-        raise CommandError(
-            f"The backend {alias!r} in TASKS is {type(backend).__name__}, which keeps no jobs of djqueue."
-            " Use djqueue.backends.PostgresBackend or RedisBackend."
-        )
-    if problems := [each for each in backend.check() if each.is_serious() and not each.is_silenced()]:
+        raise CommandError(f"The backend {alias!r} in TASKS cannot be used: {error}") from error
+    if problems := [each for each in task_backends[alias].check() if each.is_serious() and not each.is_silenced()]:
         raise CommandError("\n".join(f"{each.obj}: {each.msg}\n  {each.hint}" for each in problems))
-    if (database := backend.database_of_tables) is not None and (problem := _migrations_problem(database)):
+    if (database := store.database_of_tables) is not None and (problem := _migrations_problem(database)):
         raise CommandError(problem)
-    return backend
+    return store
 
 
 def database_problem(error: AnyDatabaseError, alias: str | None) -> str:
@@ -58,18 +55,6 @@ def database_problem(error: AnyDatabaseError, alias: str | None) -> str:
     if isinstance(error, OperationalError):
         return str(unreachable(name, error))
     return f"The database {name!r} refused the statement: {text}"
-
-
-def outboxes_of(backend: Any) -> list[Outbox]:
-    """Return the outboxes of all backends whose jobs go into this one's store: its leader is the leader of them all."""
-    found = []
-    for alias in task_backends:
-        with suppress(InvalidTaskBackend, InvalidOptions):
-            other: Any = task_backends[alias]
-            outbox = getattr(other, "outbox", None)
-            if outbox is not None and other.engine.store == backend.engine.store:
-                found.append(outbox)
-    return found
 
 
 def _migrations_problem(alias: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from django.core.management.base import BaseCommand, OutputWrapper
@@ -21,6 +22,7 @@ class ReportingCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         logs.tolerate_closed_streams()
+        _escape_what_the_terminal_cannot_show()
         self.stdout, self.stderr = OutputWrapper(sys.stdout), OutputWrapper(sys.stderr)
         failure = None
         try:
@@ -30,3 +32,12 @@ class ReportingCommand(BaseCommand):
                 self.stderr.write(f"The output could not be written: {failure}")
         if failure and self.is_output_all:
             sys.exit(1)
+
+
+def _escape_what_the_terminal_cannot_show() -> None:
+    """Write ``\\xfc`` for a character that the encoding of standard output lacks, as Python does on standard error.
+
+    A name with an umlaut would otherwise end the command with a traceback, on a terminal in Latin-1 or with ``LC_ALL=C``.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")

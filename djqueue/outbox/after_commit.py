@@ -23,6 +23,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import telemetry
+from djqueue.adapters.django import commit_hooks, savepoints
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.moments import as_aware
@@ -31,6 +32,7 @@ from djqueue.jobs.states import JobState
 from djqueue.outbox.id_pool import IdPool
 from djqueue.outbox.pending_insert import PendingEngine, PendingInsert
 from djqueue.outbox.rows import Outbox
+from djqueue.outbox.unique import holders_now, refused
 
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _JOBS_TOGETHER = 1000
@@ -56,13 +58,33 @@ class AfterCommit:
         # Also when Django drops the hook with its transaction.
         weakref.finalize(self, self._texts.close)
 
-    def insert(
-        self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY, is_exclusive: bool = False
-    ) -> list[InsertedJob]:
-        """Promise each job an id. Whether it is a duplicate turns out when it goes into the store."""
+    def insert_one(self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False) -> InsertedJob:
+        """See ``insert``."""
+        [inserted] = self.insert([job], rule=rule)
+        return inserted
+
+    def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]:
+        """Promise each job an id, or answer with the job that holds its unique key already."""
+        if all(job.unique_key is None for job in jobs):
+            return self._promise(jobs, rule)
+        holders = holders_now(self._engine, self.stock, jobs, rule)
+        if rule.is_exclusive and holders:
+            return refused(jobs, holders)
+        # A duplicate that changes its holder does so when it comes in; any other is answered here.
+        changes = rule.replace or rule.reschedule
+        waiting = [job for job in jobs if changes or job.unique_key not in holders]
+        promised = iter(self._promise(waiting, rule) if waiting else ())
+        answers = []
+        for job in jobs:
+            holder = holders.get(str(job.unique_key))
+            answer = next(promised) if changes or holder is None else holder
+            answers.append(holder or answer)
+        return answers
+
+    def _promise(self, jobs: Sequence[NewJob], rule: UniqueRule) -> list[InsertedJob]:
         ids = self._ids.reserve(len(jobs))
         for first, last in _parts([len(job.args) + len(job.kwargs) for job in jobs]):
-            self._add(PendingInsert(jobs=jobs[first:last], ids=ids[first:last], rule=rule, is_exclusive=is_exclusive))
+            self._add(PendingInsert(jobs=jobs[first:last], ids=ids[first:last], rule=rule))
         now = datetime.now(UTC)
         return [InsertedJob(id, _state(job, now), now) for id, job in zip(ids, jobs, strict=True)]
 
@@ -140,7 +162,7 @@ class AfterCommit:
             telemetry.emit("djqueue.enqueue.lost", logging.ERROR, **about)
 
 
-def deferred(
+def following(
     connection: BaseDatabaseWrapper, backend: str, engine: PendingEngine, outbox: Outbox | None, stock: IdPool | None
 ) -> AfterCommit | None:
     """Return what takes the inserts of the caller's transaction; None if there is no transaction."""
@@ -151,7 +173,7 @@ def deferred(
             # Nobody tells of the end of a transaction that is managed by hand: the relay will find the rows.
             return AfterCommit(engine, outbox, stock)
     pending: dict[str, tuple[weakref.ref[AfterCommit], int]] = connection.__dict__.setdefault("_djqueue_deferred", {})
-    hooks = connection.run_on_commit
+    hooks = commit_hooks(connection)
     known, place = pending.get(backend, (None, 0))
     hook = None if known is None else known()
     # Django drops hooks with their savepoint, so one of another savepoint does not do. Looking at one place instead of
@@ -160,7 +182,7 @@ def deferred(
         hook is not None
         and place < len(hooks)
         and hooks[place][1] is hook
-        and hooks[place][0] == set(connection.savepoint_ids)
+        and hooks[place][0] == set(savepoints(connection))
     ):
         return hook
     hook = AfterCommit(engine, outbox, stock)
@@ -199,11 +221,7 @@ def _together(pushes: Iterable[PendingInsert]) -> Iterator[list[PendingInsert]]:
 
 
 def _is_like(one: PendingInsert, other: PendingInsert) -> bool:
-    return (
-        one.arguments is None
-        and other.arguments is None
-        and (one.rule, one.is_exclusive) == (other.rule, other.is_exclusive)
-    )
+    return one.arguments is None and other.arguments is None and one.rule == other.rule
 
 
 def _merged(pushes: Sequence[PendingInsert]) -> PendingInsert:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, Self, TypeVar
@@ -21,7 +21,7 @@ from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.moments import as_aware
-from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
+from djqueue.jobs.records import LIVE_ONLY, Controlled, InsertedJob, InsertedMany, NewJob, UniqueRule
 
 _Answer = TypeVar("_Answer")
 _AT_ONCE_SECONDS = 1.0
@@ -42,6 +42,10 @@ class PendingEngine(Protocol):
         self, job: NewJob, arguments: Sequence[Encoded], *, ids: Sequence[int] | None = None
     ) -> InsertedMany: ...
 
+    def holders(self, keys: Sequence[str], *, rule: UniqueRule) -> dict[str, InsertedJob]: ...
+
+    def delete(self, ids: Collection[int]) -> list[Controlled]: ...
+
     def close(self) -> None: ...
 
 
@@ -52,8 +56,6 @@ class PendingInsert:
     ids: Sequence[int]
     rule: UniqueRule = LIVE_ONLY
     arguments: Sequence[Encoded] | None = None
-    is_exclusive: bool = False
-    """The caller wanted an error for a duplicate."""
 
     def send(self, engine: PendingEngine) -> None:
         """Store the jobs that are not stored yet."""
@@ -67,7 +69,7 @@ class PendingInsert:
                 # The caller was given this id, and nobody can tell it anything any more.
                 telemetry.emit(
                     "djqueue.enqueue.duplicate",
-                    logging.WARNING if self.is_exclusive else logging.INFO,
+                    logging.WARNING if self.rule.is_exclusive else logging.INFO,
                     job=id,
                     task=new.task,
                     held_by=answer.id,
@@ -91,8 +93,6 @@ class PendingInsert:
             values["rule"] = _changed(
                 {each.name: getattr(self.rule, each.name) for each in fields(UniqueRule)}, _RULE_DEFAULTS
             )
-        if self.is_exclusive:
-            values["is_exclusive"] = True
         return json.dumps(values, separators=(",", ":"), default=_as_plain)
 
     @classmethod
@@ -105,7 +105,6 @@ class PendingInsert:
             ids=range(values["first_id"], values["first_id"] + count),
             rule=UniqueRule(**_revived(values.get("rule", {}))),
             arguments=None if arguments is None else [Encoded(*pair) for pair in arguments],
-            is_exclusive=values.get("is_exclusive", False),
         )
 
 

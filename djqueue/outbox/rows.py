@@ -20,6 +20,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.models import DurationField, ExpressionWrapper, F, Min, QuerySet
 from django.db.models.functions import Length, Now
 
+from djqueue.adapters.django import delete_rows
 from djqueue.exceptions import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Outbox:
             for start in range(0, len(ids), _DELETED_AT_ONCE):
                 rows = self._rows().filter(id__in=ids[start : start + _DELETED_AT_ONCE])
                 # delete() would read them first wherever somebody listens to the deletion of any model.
-                rows._raw_delete(self._database)
+                delete_rows(rows, self._database)
 
     def delete_unlocked(self, ids: Sequence[UUID]) -> None:
         """As ``delete``, but leave the rows that another transaction holds, on databases that can pass over them."""

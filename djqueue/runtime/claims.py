@@ -1,13 +1,13 @@
-"""The claim block: what a worker process holds, in memory that its supervisor can read after its death.
+"""The claim block: the claims of a worker process, in memory that its supervisor can read after the process has died.
 
-Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), ``peak`` (int64, how many
-entries were ever used, so that nobody looks at the rest), ``end`` (int64, how the worker left: 0 until it has left in
-order), then one entry per claim:
+Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), ``peak`` (int64, the
+number of entries ever used, so that the rest need not be read), ``end`` (int64, how the worker left: 0 until it has left
+in order), then one entry per claim:
 flag (uint8: 0 free, 1 claimed, 2 begun), job id (int64), claim (int64), deadline (float64, monotonic; 0: none). Each
-field has one writer at a time. The supervisor reads the entries when the worker is dead, and the deadlines while it lives: a task
-that holds the interpreter can be ended by nobody else.
+field has one writer at a time. The supervisor reads the entries when the worker is dead, and the deadlines while it lives: no other
+process can end a task that holds the interpreter.
 
-The block, and not the exit code, decides how a worker ended: a task can end the process with any exit code.
+The block, not the exit code, decides how a worker ended: a task can end the process with any exit code.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ClaimBlock:
 
     @classmethod
     def create(cls) -> Self:
-        """Make a block in memory without a name; pass ``fd`` on to the child and map it there.
+        """Create a block in anonymous memory; pass ``fd`` to the child and map it there.
 
-        Raises ``OSError`` when there is no room for it: a block with holes would end the process that writes into one.
+        Raises ``OSError`` if there is no memory for it: a write into a sparse block could kill the process later.
         """
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("djqueue-claims")
@@ -66,28 +66,28 @@ class ClaimBlock:
     # The worker's side.
 
     def hold(self, job_id: int, claim: int) -> int:
-        """Note a claim; return its place."""
-        place = self._free.pop()
-        if place >= self._peak:
-            self._peak = place + 1
+        """Record a claim; return its slot."""
+        slot = self._free.pop()
+        if slot >= self._peak:
+            self._peak = slot + 1
             _PEAK.pack_into(self._memory, _BEAT.size, self._peak)
-        _ENTRY.pack_into(self._memory, _HEAD + place * _ENTRY.size, _CLAIMED, job_id, claim, 0.0)
-        return place
+        _ENTRY.pack_into(self._memory, _HEAD + slot * _ENTRY.size, _CLAIMED, job_id, claim, 0.0)
+        return slot
 
-    def begin(self, place: int, deadline: float | None) -> None:
-        """Note that the function of this claim is being called, and by when it has to end."""
-        offset = _HEAD + place * _ENTRY.size
+    def begin(self, slot: int, deadline: float | None) -> None:
+        """Record that the function of this claim is being called, and its deadline."""
+        offset = _HEAD + slot * _ENTRY.size
         if deadline is not None:
             _DEADLINE.pack_into(self._memory, offset + _DEADLINE_OFFSET, deadline)
         self._memory[offset] = _BEGUN
 
-    def release(self, place: int) -> None:
+    def release(self, slot: int) -> None:
         """Forget a claim whose outcome is stored."""
-        self._memory[_HEAD + place * _ENTRY.size] = _FREE
-        self._free.append(place)
+        self._memory[_HEAD + slot * _ENTRY.size] = _FREE
+        self._free.append(slot)
 
     def leave(self, end: int) -> None:
-        """Note that the worker left in order, and how (not 0); the last thing that it writes."""
+        """Record that the worker left in order, and how (not 0). The last write of a worker."""
         _END.pack_into(self._memory, _END_OFFSET, end)
 
     @property
@@ -99,32 +99,32 @@ class ClaimBlock:
         return len(self._free)
 
     def claims(self) -> dict[int, int]:
-        """Return job id → claim of all that is held; for the thread that holds them, and for the supervisor after the end."""
+        """Return job id → claim of every held claim; for the producer's thread, and for the supervisor after the end."""
         return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag != _FREE}
 
     def seconds_since_beat(self) -> float:
-        """How long ago the supervisor last told the store that this worker lives."""
+        """Return the seconds since the supervisor last sent a heartbeat for this worker."""
         return time.monotonic() - float(_BEAT.unpack_from(self._memory, 0)[0])
 
     # The supervisor's side.
 
     def record_beat(self, at: float | None = None) -> None:
-        """Note a good beat: when it was asked for, not when the answer came."""
+        """Record a successful heartbeat with the time at which it was sent, not answered."""
         with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
             _BEAT.pack_into(self._memory, 0, time.monotonic() if at is None else at)
 
     @property
     def end(self) -> int:
-        """How the worker left; 0 if it did not leave in order, or still held a claim when it did."""
+        """How the worker left; 0 if it did not leave in order, or left with a claim."""
         [end] = _END.unpack_from(self._memory, _END_OFFSET)
         return 0 if self.claims() else int(end)
 
     def begun(self) -> dict[int, int]:
-        """Return job id → claim of what began and has no stored outcome that the worker knew of."""
+        """Return job id → claim of each job that has started and has no outcome that the worker knows to be stored."""
         return {job_id: claim for flag, job_id, claim, _ in self._entries() if flag == _BEGUN}
 
     def overdue(self, grace_seconds: float) -> dict[int, int]:
-        """Return job id → claim of what should have ended this long ago."""
+        """Return job id → claim of each job whose deadline passed this long ago."""
         limit = time.monotonic() - grace_seconds
         return {
             job_id: claim

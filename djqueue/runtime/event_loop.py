@@ -1,9 +1,9 @@
 """The event loop on which async jobs run.
 
 ``SystemExit`` and ``KeyboardInterrupt`` in a callback or in a task that a job started end ``run_forever``, and so does
-``loop.stop()``. Everything that waits on the loop is still there afterwards, so the loop simply runs on: the job that
-awaits the exception gets it, and no other job notices. An error of the loop itself (a closed selector) cannot be
-repaired from inside: the loop counts as died, and the worker process is replaced.
+``loop.stop()``. Everything that waits on the loop is still there afterwards, so the loop is run again: the job that
+awaits the exception gets it, and no other job is affected. An error of the loop itself (a closed selector) cannot be
+repaired: the loop counts as died, and the worker process is replaced.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from djqueue import telemetry
 from djqueue.runtime import django_connections
+from djqueue.runtime.helper_threads import SharedThreads
 from djqueue.service import Service
 
 
@@ -25,7 +26,7 @@ async def _do_nothing(timeout: float | None = None) -> None:
 
 
 class EventLoop(Service):
-    """Started by the first call: a worker without async jobs does without its thread."""
+    """Its thread starts with the first call, so a worker without async jobs has none."""
 
     name = "event_loop"
 
@@ -41,8 +42,8 @@ class EventLoop(Service):
             with self._starting:
                 if (loop := self._loop) is None:
                     loop = self._loop = asyncio.new_event_loop()
-                    loop.set_default_executor(django_connections.LentThreads(thread_name_prefix="djqueue-lent"))
-                    # A script does this to its own loop at its end; here asyncio.to_thread would fail in all later jobs.
+                    loop.set_default_executor(SharedThreads(thread_name_prefix="djqueue-shared"))
+                    # A task that ends its loop as a script does would make asyncio.to_thread fail in all later jobs.
                     loop.shutdown_default_executor = _do_nothing  # type: ignore[method-assign]
                     self.start()
         loop.call_soon_threadsafe(callback, *args)
@@ -57,7 +58,7 @@ class EventLoop(Service):
         return self._is_broken or super().has_died
 
     def run_once(self) -> float:
-        """Run until the loop is stopped or interrupted; the next call goes on where this one ended."""
+        """Run until the loop is stopped or interrupted; the next call continues from there."""
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
         try:

@@ -1,7 +1,8 @@
-"""Beat for living workers, and watch the beats of all.
+"""Send the heartbeats of this machine's workers, and watch those of all workers.
 
-A beat is a counter in the store. Whoever watches decides by its own monotonic clock how long a counter has stood
-still, and only while its own looks succeed without a gap: an outage of the store must not kill the whole fleet.
+A heartbeat is a counter in the store. Each watching process measures with its own monotonic clock how long a counter has
+not changed, and only while it reads the counters without a gap: an outage of the store must not make every worker look
+dead.
 """
 
 from __future__ import annotations
@@ -13,37 +14,36 @@ from uuid import UUID
 
 from djqueue.engines.protocol import Registrar
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.maintenance.silence import BEAT_SECONDS, SILENT_SECONDS
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
 
-BEAT_SECONDS = 2.0
-SILENT_SECONDS = 10.0
 _GAP_SECONDS = 3 * BEAT_SECONDS
 
 
-class Heart(Service):
-    name = "heart"
-    # After an outage all hearts must beat again long before the first of them may call another one silent.
+class Heartbeats(Service):
+    name = "heartbeat"
+    # After an outage every process must beat again long before the first of them may report another one as silent.
     longest_pause_seconds = BEAT_SECONDS
 
     def __init__(self, engine: Registrar, *, on_dead: Callable[[UUID], None]) -> None:
-        """``on_dead`` is called when the store says that one of ours is dead for ever, or does not know it any more."""
+        """``on_dead`` is called when the store has marked one of our workers as dead, or has no row for it."""
         super().__init__()
         self._engine = engine
         self._on_dead = on_dead
         self._blocks: dict[UUID, ClaimBlock] = {}
         self._draining: frozenset[UUID] = frozenset()
-        """Replaced and never changed, like ``_blocks``: another thread may be going through it."""
+        """Replaced and never changed, like ``_blocks``: another thread may be iterating over it."""
         self._seen: dict[UUID, tuple[int, float]] = {}
         self._dead: list[UUID] = []
         self._looked = 0.0
         self._running: dict[int, int] = {}
-        """Job id → claim of what ran at the last beat."""
+        """Job id → claim of what ran at the last heartbeat."""
         self._noted: dict[int, int] = {}
-        """Job id → claim of that of it that the store knows of."""
+        """Job id → claim of those that the store has recorded."""
 
     def add(self, worker: UUID, block: ClaimBlock) -> None:
-        """Beat for this worker from now on. Its row is committed already."""
+        """Send heartbeats for this worker from now on. Its row is committed already."""
         block.record_beat()
         self._blocks = {**self._blocks, worker: block}
 
@@ -55,23 +55,23 @@ class Heart(Service):
         self._draining |= {worker}
 
     def silent(self) -> dict[UUID, int]:
-        """Workers whose beat has stood still for ten seconds of unbroken watching, each with that beat."""
+        """Return workers whose counter has not changed for ten seconds of unbroken watching, each with that counter."""
         if time.monotonic() - self._looked > _GAP_SECONDS:
             return {}
-        # Counted up to the last look and not to this moment: a beat that came since has not been seen yet.
+        # Counted up to the last read and not to now: a later heartbeat has not been read yet.
         looked = self._looked
         return {worker: beat for worker, (beat, since) in dict(self._seen).items() if looked - since >= SILENT_SECONDS}
 
     def dead(self) -> list[UUID]:
-        """Workers that are marked as dead and still have a row."""
+        """Return workers that are marked as dead and still have a row."""
         return self._dead
 
     def run_once(self) -> float:
-        """Beat once and look at everybody's beat."""
+        """Send one heartbeat for each worker and read those of all."""
         blocks = self._blocks
         asked = time.monotonic()
         beats = self._engine.beat(blocks.keys(), draining=self._draining & blocks.keys())
-        # First, for whoever is told of one asks here whether it is dead or unknown.
+        # First, because ``on_dead`` asks here whether a worker is dead or unknown.
         self._dead = [beat.worker for beat in beats if beat.is_dead]
         alive = {beat.worker for beat in beats if not beat.is_dead}
         for worker, block in blocks.items():
@@ -93,9 +93,9 @@ class Heart(Service):
         return BEAT_SECONDS
 
     def _note_begun(self, blocks: Iterable[ClaimBlock]) -> None:
-        """Note in the store what has run since the last beat at least: should we be lost together, it has spent its attempt.
+        """Record in the store what has run since the last heartbeat: if this machine is lost, those jobs spend their attempt.
 
-        Shorter jobs cost nothing by it.
+        Shorter jobs cost nothing.
         """
         running: dict[int, int] = {}
         for block in blocks:
@@ -105,7 +105,7 @@ class Heart(Service):
         self._running = running
         self._noted = {id: claim for id, claim in self._noted.items() if running.get(id) == claim}
         if unnoted:
-            with suppress(EngineUnavailable, EngineRefused):  # the beat itself was heard
+            with suppress(EngineUnavailable, EngineRefused):  # the heartbeat itself was stored
                 noted = self._engine.note_begun(unnoted)
                 self._noted |= {id: claim for id, claim in unnoted.items() if id in noted}
 

@@ -1,8 +1,8 @@
-"""Processes that the tasks of a worker started and left behind.
+"""End processes that tasks started and that outlived their worker.
 
-They carry the worker's id in their environment, which a fork and a program inherit alike, and so are found even when
-their parent is gone. One that is to outlive its worker gets a session of its own (``start_new_session=True``), as any
-daemon does. Where there is no /proc nothing is found, and they live on, as children of any Python process do.
+They carry the worker's id in their environment, which a fork and a program inherit alike, and so are found even if
+their parent has ended. A process that is to outlive its worker needs a session of its own (``start_new_session=True``), as
+any daemon does. Without /proc nothing is found, and such processes continue, as children of any Python process do.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from uuid import UUID
 VARIABLE = "DJQUEUE_WORKER"
 """Environment variable with the id of the worker."""
 TERMINATE_SECONDS = 5.0
-"""How long they may take to end after SIGTERM, before SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 
 class Leftovers:
-    """What is left of workers that have ended."""
+    """The processes left by workers that have ended."""
 
     def __init__(self) -> None:
         self._kill_after: dict[UUID, float] = {}
@@ -29,12 +29,12 @@ class Leftovers:
         return bool(self._kill_after)
 
     def terminate(self, worker: UUID) -> None:
-        """Ask all that this worker left behind to end."""
+        """Send SIGTERM to every process that this worker has left."""
         if _send(worker, signal.SIGTERM):
             self._kill_after[worker] = time.monotonic() + TERMINATE_SECONDS
 
     def kill(self, *, at_once: bool = False) -> None:
-        """Kill what did not end in time, and forget what has ended."""
+        """Kill the processes that did not end in time, and forget those that have ended."""
         for worker, kill_after in list(self._kill_after.items()):
             is_due = at_once or time.monotonic() > kill_after
             if not _send(worker, signal.SIGKILL if is_due else None) or is_due:
@@ -42,13 +42,13 @@ class Leftovers:
 
 
 def _send(worker: UUID, number: signal.Signals | None) -> int:
-    """Send a signal to each, or none; return how many there are."""
+    """Send a signal, if one is given, to each process of a worker; return their number."""
     found = 0
     mark = f"{VARIABLE}={worker}".encode()
     session = os.getsid(0)
     with suppress(OSError):
         for name in os.listdir("/proc"):
-            # They end, and others begin, while we look; and those of other users are none of ours.
+            # Processes may end meanwhile, and those of other users cannot be read.
             with suppress(OSError):
                 if name.isdecimal() and int(name) != os.getpid() and _is_marked(int(name), mark, session):
                     found += 1

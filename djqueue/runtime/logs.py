@@ -1,4 +1,4 @@
-"""What a worker says: its log without any LOGGING setting, and standard streams that fail nobody."""
+"""Configure a worker's log where LOGGING does not, and make its standard streams tolerate closed pipes and full disks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LEVELS = {0: logging.WARNING, 1: logging.INFO}
 def configure(verbosity: int) -> None:
     """Show the ``djqueue`` logger on standard error: warnings (0), every outcome (1), every start too (2, 3).
 
-    Where LOGGING, or whatever else configured logging, has a handler for it, its level is left alone as well.
+    If LOGGING, or other code, has configured a handler for it, neither the handlers nor the level are changed.
 
-    ``django.tasks`` says the same once more in other words; unless the project gave it a level, only its warnings
-    are let through.
+    ``django.tasks`` logs the same events in other words; unless the project has set its level, only its warnings are
+    shown.
     """
     logger = logging.getLogger("djqueue")
     if not logger.hasHandlers():
@@ -33,7 +33,7 @@ def configure(verbosity: int) -> None:
 
 
 def tolerate_closed_streams() -> None:
-    """Let no job fail because it prints to a pipe that nobody reads any more, or to a disk that is full."""
+    """Prevent a job from failing because it prints to a pipe without a reader, or to a full disk."""
     sys.stdout = _tolerant(sys.stdout)
     sys.stderr = _tolerant(sys.stderr)
 
@@ -66,7 +66,7 @@ def _tolerant(stream: Any) -> Any:
 
 
 class _Tolerant(io.FileIO):
-    """A file that takes everything, and drops what it cannot pass on."""
+    """A file that accepts every write, and drops what cannot be written."""
 
     failure: OSError | None = None
 

@@ -1,4 +1,4 @@
-"""Why a worker process was lost, in words and for the rescue of its jobs."""
+"""Describe why a worker process was lost, for the log and for the rescue of its jobs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ import signal
 from djqueue.maintenance.lifeline import Lost
 from djqueue.runtime.children import Child
 
-DEAD = "It was silent for too long, so others have taken its jobs back. What it runs is cut off, and another takes its place."
-FORGOTTEN = (
-    "The store does not know it any more: the store was emptied, has lost what it held, or is another one. What it runs is cut off,"
-    " and another takes its place."
-)
+DEAD = "It sent no heartbeats for too long, so its jobs were rescued. The process is killed and replaced."
+FORGOTTEN = "The store has no row for it: the store was emptied, has lost data, or is another one. The process is killed and replaced."
 
 
 def reason(code: int, *, is_working: bool) -> str:
-    """Say how a process ended, from its exit code."""
+    """Describe how a process ended, from its exit code."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code} {'in the middle of its work' if is_working else 'before it was ready'}"
+    return f"ended with exit code {code} {'while it worked' if is_working else 'before it was ready'}"
 
 
 def loss(one: Child, reason: str) -> Lost:
-    """Return what the rescue has to know: what it ran, and why that ended."""
+    """Return what the rescue needs: what the worker ran, and why that ended."""
     if one.overdue:
-        # Its neighbours are innocent: they go back unspent.
-        return Lost(one.id, one.overdue, "The task ran longer than its timeout, and only killing its process ended it.")
+        # The other jobs of the process keep their attempt.
+        return Lost(one.id, one.overdue, "The task ran longer than its timeout, and its process was killed to end it.")
     return Lost(one.id, one.claims.begun(), f"The worker process {reason}.")

@@ -1,7 +1,7 @@
-"""Who wants to know what happens to a job: django.tasks' signals, the log, and the task itself.
+"""Report what happens to a job: to django.tasks' signals, the log and telemetry, and the task itself.
 
-None of them can change an outcome. A TaskResult costs more than a short job does, so it is made only for those who
-listen.
+None of them can change an outcome. A TaskResult costs more than a short job does, so it is made only where there is a
+receiver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from djqueue.exceptions import Cancel, JobSignal
 from djqueue.jobs.moments import as_django
 from djqueue.jobs.records import Ack
 from djqueue.jobs.states import JobState
-from djqueue.runtime.runs import Failure, Run
+from djqueue.runtime.execution import Execution, Failure
 from djqueue.tasks.results import TaskContext, TaskResult, finish, from_claim
 
 _DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
@@ -24,7 +24,7 @@ _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
 
 
 class Observers:
-    """Knows from the start of the worker whether log lines are written; who listens to signals is looked up each time."""
+    """Checks once, at the start, whether django.tasks' own log lines are written; receivers of signals are looked up each time."""
 
     def __init__(self, worker: UUID, alias: str, backend_class: type) -> None:
         self._worker = worker
@@ -46,18 +46,22 @@ class Observers:
             return True
         return telemetry.is_heard(_INFO if failure is None else _WARNING)
 
-    def context(self, run: Run) -> TaskContext:
-        """Make what a task with ``takes_context=True`` gets."""
-        return TaskContext(task_result=self._result(run), cancelled=run.cancelled, deadline=as_django(run.deadline_at))
+    def context(self, execution: Execution) -> TaskContext:
+        """Make the context of a task with ``takes_context=True``."""
+        return TaskContext(
+            task_result=self._result(execution),
+            cancelled=execution.cancelled,
+            deadline=as_django(execution.deadline_at),
+        )
 
-    def started(self, run: Run) -> None:
-        """The function is about to be called."""
-        job = run.execution.job
+    def started(self, execution: Execution) -> None:
+        """Report that the function is about to be called."""
+        job = execution.job
         if self._logs_start or has_listeners(task_started):
             try:
-                task_started.send_robust(self._sender, task_result=self._result(run))
+                task_started.send_robust(self._sender, task_result=self._result(execution))
             except BaseException as error:
-                hooks.report(error, "The signal task_started could not be sent for job %s.", job.id)
+                hooks.report(error, "Unexpected error while sending task_started for job %s.", job.id)
         telemetry.emit(
             "djqueue.job.start",
             logging.DEBUG,
@@ -67,23 +71,28 @@ class Observers:
             attempt=job.attempt,
         )
 
-    def finished(self, run: Run, ack: Ack, failure: Failure | None) -> None:
-        """The outcome is decided and on its way to the store."""
-        job = run.execution.job
+    def finished(self, execution: Execution, ack: Ack, failure: Failure | None) -> None:
+        """Report an outcome that is decided and on its way to the store."""
+        job = execution.job
         error, traceback = failure or (None, "")
         started = ack.started or ack.finished
         if ack.state.is_final and self.signals_finish:
             try:
-                result = self._result(run)
+                result = self._result(execution)
                 value = json.loads(ack.result) if ack.result is not None else None
                 finish(
-                    result, ack.state, at=run.by_the_store(ack.finished), value=value, error=error, traceback=traceback
+                    result,
+                    ack.state,
+                    at=execution.by_the_store(ack.finished),
+                    value=value,
+                    error=error,
+                    traceback=traceback,
                 )
                 task_finished.send_robust(self._sender, task_result=result)
             except BaseException as problem:
-                hooks.report(problem, "The signal task_finished could not be sent for job %s.", job.id)
+                hooks.report(problem, "Unexpected error while sending task_finished for job %s.", job.id)
         if isinstance(error, Cancel):
-            level = logging.INFO  # somebody wanted it, or the task itself
+            level = logging.INFO  # an operator or the task itself asked for it
         elif ack.state in _FAILED:
             level = logging.ERROR
         elif error is not None:
@@ -93,7 +102,7 @@ class Observers:
         telemetry.emit(
             "djqueue.job.stop",
             level,
-            exc_info=None if isinstance(error, JobSignal) else error,  # meant, not suffered
+            exc_info=None if isinstance(error, JobSignal) else error,  # raised on purpose: no traceback
             exc_text=None if isinstance(error, JobSignal) else traceback.rstrip("\n"),
             job=job.id,
             task=job.task,
@@ -104,9 +113,8 @@ class Observers:
             **({} if error is None else {"error": hooks.name_of_class(error), "retry_in_seconds": ack.delay}),
         )
 
-    def _result(self, run: Run) -> TaskResult:
+    def _result(self, execution: Execution) -> TaskResult:
         # One object from task_started to task_finished, and the one the context carries.
-        if run.result is None:
-            execution = run.execution
-            run.result = from_claim(execution.job, execution.task, self._alias, self._worker)
-        return run.result
+        if execution.result is None:
+            execution.result = from_claim(execution.job, execution.task, self._alias, self._worker)
+        return execution.result

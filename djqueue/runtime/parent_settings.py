@@ -1,8 +1,8 @@
-"""Whether a worker process works where its supervisor does.
+"""Compare the settings of a worker process with those of its supervisor.
 
-A worker loads the settings module anew. What the supervisor's process changed since is not in there: the name of a test
-database, ``override_settings``. Jobs would then be taken from another database or server, and
-run there, so the worker compares before it sets Django up, and refuses to start when something differs.
+A worker loads the settings module again, without what changed in the supervisor's process since then: the name of a test
+database, ``override_settings``. It would fetch jobs from another database or server and run them there. So it compares the
+settings before it sets Django up, and refuses to start if they differ.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from typing import Any
 
 from django.conf import UserSettingsHolder, settings
 
+from djqueue.adapters.django import loaded_settings
+
 _NO_ENGINE = "django.db.backends.dummy"
 
 
 def module() -> str | None:
     """Return the name of the settings module; None if the settings come from ``settings.configure()``."""
-    loaded: Any = settings.DATABASES and settings._wrapped  # type: ignore[misc]  # loads them
+    loaded: Any = settings.DATABASES and loaded_settings(settings)  # the first loads them
     while isinstance(loaded, UserSettingsHolder):
         loaded = loaded.default_settings
     return getattr(loaded, "SETTINGS_MODULE", None)
 
 
 def digests(backend: str) -> dict[str, str]:
-    """Return a digest of each setting that says where jobs are and what they reach; ``backend``: which entry is served."""
+    """Return a digest of each setting that decides where jobs are and what they access; ``backend``: the alias that is served."""
     tasks: Mapping[str, Any] = getattr(settings, "TASKS", {})
     options = tasks.get(backend, {}).get("OPTIONS") or {}
     found: dict[str, Any] = {}
     for alias, database in settings.DATABASES.items():
         if database.get("ENGINE", _NO_ENGINE) == _NO_ENGINE:
-            continue  # Django writes this into the settings when it first looks at them
-        # User and password may be new with every load, and so may be which replica is asked.
+            continue  # Django adds this entry when it first reads the settings
+        # User, password and the choice of a replica may change with every load.
         keys = ("ENGINE", "NAME", "HOST", "PORT") if alias == options.get("database", "default") else ("ENGINE", "NAME")
         found[f"DATABASES[{alias!r}]"] = [str(database.get(key) or "") for key in keys]
     for alias, cache in settings.CACHES.items():
@@ -44,28 +46,28 @@ def digests(backend: str) -> dict[str, str]:
 
 
 def differences(theirs: Mapping[str, str], backend: str) -> list[str]:
-    """Return the names of the settings that are not what ``digests`` said of the supervisor's."""
+    """Return the names of the settings that differ from the supervisor's, given by their ``digests``."""
     ours = digests(backend)
     return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
 
 
 def refusal(names: list[str]) -> str:
-    """Say why no worker can start."""
+    """Return the error message for settings that differ."""
     return (
-        f"The worker processes would not work where this process does: {', '.join(names)} of the settings module"
-        f" {module()!r} differ from what is set here. Worker processes load the settings module anew and do not see"
-        " override_settings() or the databases of a test. Run manage.py runworker as a process with settings of its own."
+        f"Worker processes cannot use the settings of this process: {', '.join(names)} in the settings module"
+        f" {module()!r} differ from what is set here. Worker processes load the settings module again, without"
+        " override_settings() and test databases. Run manage.py runworker as a separate process with its own settings."
     )
 
 
 def _digest(value: object) -> str:
-    # A digest, for command lines can be read by everybody, and an address may contain a password.
+    # A digest, because all users can read command lines, and a URL may contain a password.
     text = json.dumps(_plain(value), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON can say it, the same in every process: without addresses and orders of chance."""
+    """Return a value for JSON that is the same in every process: without memory addresses and random order."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,31 +1,31 @@
-"""What a worker process hears, what it hands on to its forks, and how it ends.
+"""Signals of a worker process, what its forks inherit, and its end.
 
 **Forks.** A task may fork: ``os.fork()``, or ``multiprocessing`` on Linux. The fork is a copy of the worker with one
 thread, so three things must not be copied. Its signal handlers are those of a plain Python process again, or
-``Process.terminate()`` and ``Pool`` would do nothing. The database connections of its thread are let go of without a
-word to the server, for the worker goes on using them. And a copy that comes back from the task must not go on as a
+``Process.terminate()`` and ``Pool`` would do nothing. The database connections of its thread are dropped without a
+message to the server, because the worker still uses them. And a copy that returns from the task must not continue as a
 worker: it ends there, as a script ends, and neither stores an outcome nor fetches a job.
 
 **The end.** A worker ends as any Python process does, with its non-daemon threads, ``atexit`` hooks and
-``logging.shutdown()``, but within a few seconds: a thread of a task that never returns must not keep it.
+``logging.shutdown()``, but within a few seconds: a thread of a task that never returns must not delay it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures.thread import _worker as _pool_thread
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from django.db import connections
 
+from djqueue.adapters.django import take_connection_pools
+from djqueue.adapters.python import drop_callbacks, leave_thread_pool, run_exit_hooks
 from djqueue.runtime import django_connections
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.signals import STOP_SIGNALS
@@ -43,13 +43,13 @@ _plain: dict[int, Any] = {}
 _handler: Callable[[int, object], None] | None = None
 _forking = threading.local()
 _inherited: list[object] = []
-"""Connections of the worker, kept in its copies: to collect one would end the session of the worker."""
+"""Connections of the worker, kept in its copies: to garbage-collect one would end the worker's session."""
 
 
 def hear(on_terminate: Callable[[], None]) -> None:
     """Call ``on_terminate``, in the main thread, at SIGTERM; do nothing at SIGINT and SIGHUP.
 
-    Ctrl-C and the end of a terminal reach the whole process group, and the supervisor tells its workers what they mean.
+    Ctrl-C and the end of a terminal reach the whole process group, and the supervisor tells its workers what to do.
     They get a handler rather than SIG_IGN, which programs that a task starts would inherit.
     """
     global _handler
@@ -79,15 +79,14 @@ def end(code: int, *, is_aborted: bool = False) -> NoReturn:
     limit.daemon = True
     limit.start()
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls first, too
-        atexit._run_exitfuncs()
+        run_exit_hooks()
         _flush()
     finally:
         os._exit(code)
 
 
 def _before_fork() -> None:
-    # From here to the handlers of the copy: a signal for it must not come to the worker's handlers and be lost.
+    # Until the copy has its own handlers: the worker's handlers would swallow a signal that is meant for the copy.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     _forking.loop = _loop_of_jobs()
     _flush()  # or the copy writes once more what the worker has not written yet
@@ -105,11 +104,9 @@ def _become_copy() -> None:
             signal.signal(number, plain)
     _after_fork()
     _let_go_of_connections()
-    _leave_thread_pool()
+    leave_thread_pool()  # otherwise a task that waits for its copy would wait forever
     if (loop := _forking.loop) is not None:
-        # What the event loop would do next is the worker's. ``_ready`` is asyncio's own; another loop goes round once.
-        with suppress(AttributeError):
-            loop._ready.clear()
+        drop_callbacks(loop)  # they belong to the worker
         loop.call_soon(_end_as_script, None)
 
 
@@ -121,36 +118,19 @@ def _loop_of_jobs() -> Any:
 
 
 def _let_go_of_connections() -> None:
-    """Forget the connections of this thread: the next query connects anew, or is refused inside of a transaction."""
+    """Forget the connections of this thread: the next query opens a new one, or is refused inside a transaction."""
     for connection in connections.all(initialized_only=True):
         _inherited.append(connection.connection)
         connection.connection = None
         connection.closed_in_transaction = connection.in_atomic_block
     django_connections.forget_helper()
-    if (module := sys.modules.get("django.db.backends.postgresql.base")) is not None:
-        _inherited.append(module.DatabaseWrapper._connection_pools)
-        module.DatabaseWrapper._connection_pools = {}
-
-
-def _leave_thread_pool() -> None:
-    """Let a thread of a pool (``sync_to_async``, ``asyncio.to_thread``) end, and with it the copy, when its call returns.
-
-    It would wait for the next call for ever, and a task that waits for its copy would wait with it.
-    """
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code is _pool_thread.__code__:
-            executor = frame.f_locals["executor_reference"]()
-            if executor is not None:
-                executor._shutdown = True
-            frame.f_locals["work_queue"].put(None)
-        frame = frame.f_back  # type: ignore[assignment]
+    _inherited.append(take_connection_pools())
 
 
 def _end_as_script(error: BaseException | None) -> NoReturn:
     code = 0
     try:
-        # A lock of a stream may have been held by a thread that is not here any more.
+        # A thread that does not exist in the copy may have held the lock of a stream.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_FLUSH_SECONDS)
         if isinstance(error, SystemExit):

@@ -2,7 +2,7 @@
 
 One thread owns the fetching connection and the listener. A round: fetch for every lane with room from the queues that
 may have something; where they gave less than was asked for, have them marked, look once more if the mark is a new one,
-and only then sleep until somebody makes a job available, a slot is free, or the poll interval has passed. See
+and only then sleep until a job becomes available, a slot is free, or the poll interval has passed. See
 ``watch.py`` for when a queue is looked at, and when a mark goes.
 """
 
@@ -18,27 +18,26 @@ from djqueue import telemetry
 from djqueue.engines.protocol import Fetcher, Listener, Maintainer
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
-from djqueue.jobs.records import Ack, ClaimedJob
-from djqueue.jobs.states import JobState
+from djqueue.jobs.records import ClaimedJob
+from djqueue.maintenance.silence import STOP_FETCHING_SECONDS
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import PATIENCE_SECONDS, Execution, Lane
-from djqueue.runtime.outcomes import for_job, parked
+from djqueue.runtime.execution import Execution
+from djqueue.runtime.lanes import PATIENCE_SECONDS, Lane
+from djqueue.runtime.outcomes import handed_back, parked
 from djqueue.runtime.watch import FULL_SECONDS, LOOK_SECONDS, Watch
 from djqueue.service import Service
 from djqueue.tasks import registry
 
 FETCH_LIMIT = 500
 MISSES = 3
-"""After so many queues without a job in one round, all others are asked for at once: a worker may serve hundreds that are idle."""
-SILENCE_SECONDS = 6.0
-"""Without a beat for so long the worker fetches nothing: others may soon take it for dead."""
+"""After this many queues without a job in one round, one statement checks all others: a worker may serve hundreds of idle queues."""
 SILENCE_LOOK_SECONDS = 1.0
-"""Between two looks whether the beats have come back."""
+"""Between two looks whether the heartbeat works again."""
 DOUBT_SECONDS = (10.0, 50.0)
-"""After a fetch without an answer the worker looks for claims that it does not know of: as soon as the store answers, and so
-long after it again. Without a connection the server may go on with a statement, and the network deliver one late."""
+"""After a fetch without an answer the worker looks for claims that it does not know: as soon as the store answers, and again
+after these times. The server may finish a statement after the connection is lost, and the network may deliver one late."""
 DRAIN_LOOK_SECONDS = 0.1
 """Between two looks of a draining worker that holds nothing, while the store still has something to fetch."""
 
@@ -84,11 +83,11 @@ class Producer(Service):
         """Whether jobs went back to the store when the producer stopped: a drain is not over."""
         self._rotation = 0
         self._doubts: list[float] = []
-        """The pauses before each further look for claims of ours that we do not know of."""
+        """The pauses before each further look for unknown claims of this worker."""
         self._doubt_after = 0.0
         self._watches = {queue: Watch() for lane in lanes for queue in lane.queues}
         self._poll_at = 0.0
-        """When every queue is looked at, whatever we believe of it, by the monotonic clock."""
+        """When every queue is fetched from, whatever its watch says, by the monotonic clock."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -96,13 +95,13 @@ class Producer(Service):
     def run_once(self) -> float:
         """Fetch until nothing is left or no lane has room; then sleep."""
         if self._has_finished:
-            # What was fetched from now on would go back to the store when the worker has already reported the end.
+            # The worker has reported its end already, so anything fetched now would have to be handed back.
             self._listener.wait(self._poll_interval)
             return 0
         self._hand_back_stranded()
-        self._settle_doubts()
-        self._canceller.heed()
-        if self._claims.seconds_since_beat() > SILENCE_SECONDS:
+        self._resolve_doubts()
+        self._canceller.check()
+        if self._claims.seconds_since_beat() > STOP_FETCHING_SECONDS:
             self._listener.wait(min(self._poll_interval, SILENCE_LOOK_SECONDS))
             self._look_everywhere()
             return 0
@@ -115,13 +114,13 @@ class Producer(Service):
         return 0
 
     def on_stop(self) -> None:
-        """Give back what was claimed and has not begun."""
+        """Hand back the jobs that were claimed and have not started."""
         for lane in self._lanes:
             waiting = lane.take_back()
             self.has_given_back |= bool(waiting)
             self._hand_back(waiting)
         with suppress(EngineUnavailable):
-            self._settle_doubts(at_once=True)
+            self._resolve_doubts(at_once=True)
         self._listener.close()
         self._fetcher.close()
         if self._drain is not None:
@@ -129,7 +128,7 @@ class Producer(Service):
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the store may hold a claim of ours that nobody knows of."""
+        """Whether the store may hold a claim that this worker does not know of."""
         return bool(self._doubts)
 
     def _fetch(self, queue: str, limit: int) -> Sequence[ClaimedJob]:
@@ -138,13 +137,13 @@ class Producer(Service):
                 return self._fetcher.take(queue, limit, self._worker)
             return self._fetcher.fetch(queue, limit, self._worker)
         except Exception:
-            # Perhaps only the answer was lost, and the jobs are ours. Nobody takes them from a worker that lives.
+            # Perhaps only the answer was lost, and this worker has claimed the jobs. No rescue takes them from a living worker.
             self._doubts = [*DOUBT_SECONDS, 0.0]
             self._doubt_after = 0.0
             raise
 
-    def _settle_doubts(self, *, at_once: bool = False) -> None:
-        """Put back what the store thinks we have, and we have not."""
+    def _resolve_doubts(self, *, at_once: bool = False) -> None:
+        """Hand back the jobs that this worker has claimed in the store and does not know of."""
         while self._doubts and (at_once or self._doubt_after <= time.monotonic()):
             rescued = self._fetcher.reclaim(self._worker, self._claims.claims())
             if rescued.count:
@@ -187,7 +186,7 @@ class Producer(Service):
         return hungry
 
     def _empty_among(self, known: Sequence[str]) -> Collection[str]:
-        """Ask once for all queues that are still to be looked at, and not one after the other; return those without jobs."""
+        """Check all remaining queues in one statement instead of one after the other; return those without jobs."""
         others = {queue for lane in self._lanes if lane.room() > 0 for queue in lane.queues}
         others = {queue for queue in others if not self._watches[queue].is_quiet}.difference(known)
         return others - self._fetcher.ready(others, is_hint=True) if len(others) > 1 else ()
@@ -218,12 +217,12 @@ class Producer(Service):
         stood = self._listener.mark(calm)
         for queue in calm:
             self._watches[queue].is_marked = True
-            # Mark first, then look: a mark that is a new one has not been looked past yet.
+            # Mark first, then fetch: jobs that came before a new mark have not been looked for yet.
             self._watches[queue].is_quiet = stood
         return stood
 
     def _rotated(self, queues: list[str]) -> list[str]:
-        """Begin with another queue each time, so that a full one does not starve the others of its lane."""
+        """Start with another queue each time, so that a full one does not starve the others of its lane."""
         self._rotation += 1
         start = self._rotation % len(queues)
         return queues[start:] + queues[:start]
@@ -232,13 +231,12 @@ class Producer(Service):
         now = time.monotonic()
         executions = []
         for job in jobs:
-            place = self._claims.hold(job.id, job.claim)
+            claim_slot = self._claims.hold(job.id, job.claim)
             try:
-                task = registry.find(job.task)
-                executions.append(Execution(job, task, task.is_async, place, now))
+                executions.append(Execution(job, registry.find(job.task), claim_slot, now))
             except BaseException as error:  # UnknownTask as a rule; the others of this fetch must not be lost with it
                 telemetry.emit("djqueue.job.unknown", logging.WARNING, job=job.id, task=job.task, error=text_of(error))
-                self._acker.put(for_job(parked(job, error), job), place)
+                self._acker.put(parked(job, error), claim_slot)
         if self._remaining is not None:
             self._remaining -= len(jobs)
         if executions:
@@ -251,20 +249,20 @@ class Producer(Service):
         for lane in full:
             lane.on_room = self._listener.interrupt
         if any(lane.room() > 0 for lane in full):
-            timeout = 0  # room came between the question and the answer
+            timeout = 0  # room came between the check and the assignment
         woken = self._listener.wait(timeout)
         for lane in full:
             lane.on_room = None
-        self._canceller.heed(woken)
+        self._canceller.check(woken)
         for queue, watch in self._watches.items() if woken else ():
             if queue in woken:
                 watch.is_quiet = False
 
     def _pause(self) -> float:
-        """Return the seconds until it is time for a look, whatever happens."""
+        """Return the seconds until the next look, if nothing wakes the producer before."""
         now = time.monotonic()
-        # Neither what runs here nor a fetch without an answer waits for the poll of the queues, which may be a minute.
-        pause = min(self._poll_at - now, self._canceller.look_in())
+        # Cancel requests and a fetch without an answer must not wait for the poll interval, which may be a minute.
+        pause = min(self._poll_at - now, self._canceller.seconds_until_check())
         if self._doubts:
             pause = min(pause, self._doubt_after - now)
         pause = max(0.0, pause)
@@ -289,7 +287,7 @@ class Producer(Service):
         return self._drain is not None and self._is_drained(self._drain)
 
     def _is_drained(self, maintainer: Maintainer) -> bool:
-        """Say, while nothing is held, whether the store has nothing more to fetch."""
+        """Return, while nothing is held, whether the store has nothing more to fetch."""
         if maintainer.stage().count:
             return False
         self._fetch_round()
@@ -305,6 +303,4 @@ class Producer(Service):
 
     def _hand_back(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
-            job = execution.job
-            ack = Ack(job.id, job.claim, JobState.AVAILABLE, is_spent=False)
-            self._acker.put(for_job(ack, job), execution.place)
+            self._acker.put(handed_back(execution.job), execution.claim_slot)

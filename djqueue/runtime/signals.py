@@ -1,65 +1,85 @@
-"""Signals that end a wait.
+"""Stop signals of the commands, from the start of their process to its end.
 
-A handler only counts and writes a byte; everything else happens in the main loop. So no signal can fall into the
-middle of a statement, and none is lost between a look at a flag and the sleep after it.
+Before the main loop they end the process at once (``leave_at_once``). In the main loop a handler only counts and writes a
+byte (``SignalPipe``), so no signal can interrupt a statement, and none is lost between the check of a flag and the sleep
+after it. Once the exit code is decided they are ignored (``ignore_stop_signals``).
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from socket import socket
 from types import TracebackType
 from typing import Self
 
+from djqueue.interrupts import InterruptPipe
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What asks a process of ours to end. The last one comes when its terminal is closed."""
+"""Signals that ask a process to stop. SIGHUP is sent when its terminal is closed."""
 
 _leave_requests = 0
 
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Until there is anything to end in good order: end with exit code 0 when asked to."""
-    before = {number: signal.signal(number, _leave) for number in _heeded(STOP_SIGNALS)}
+    """End with exit code 0 at a stop signal, while there is nothing to end in order."""
+    before = {number: signal.signal(number, _leave) for number in _handled(STOP_SIGNALS)}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is _leave:  # else they are ignored until the process ends
+                signal.signal(number, handler)
 
 
 def leave_at_once() -> None:
-    """The same, for the rest of this process."""
-    for number in _heeded(STOP_SIGNALS):
+    """End with exit code 0 at a stop signal, for the rest of this process."""
+    for number in _handled(STOP_SIGNALS):
         signal.signal(number, _leave)
+    atexit.register(ignore_stop_signals)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore stop signals for the rest of this process, because its exit code is decided.
+
+    The interpreter restores the default of every handled signal while it shuts down, and a signal would then replace the
+    exit code by -15. It leaves ignored signals alone.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _leave(number: int, frame: object) -> None:
     global _leave_requests
     _leave_requests += 1
-    if _leave_requests > 1:  # something swallows the exception
+    if _leave_requests > 1:  # some code catches SystemExit
         os._exit(0)
     sys.exit(0)
 
 
-def _heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Leave out what nohup wants ignored."""
+def _handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Return the signals without SIGHUP if nohup has set it to be ignored."""
     return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 class SignalPipe:
-    def __init__(self, handlers: Mapping[signal.Signals, Callable[[], None] | None]) -> None:
-        """``handlers`` run in the signal handler and may only set plain values; None: only end the wait."""
-        self._handlers = {number: handlers[number] for number in _heeded(handlers)}
+    def __init__(
+        self, handlers: Mapping[signal.Signals, Callable[[], None] | None], *, ends_process: bool = False
+    ) -> None:
+        """``handlers`` run in the signal handler and may only set plain values; None: only end the wait.
+
+        ``ends_process``: the process ends after the block, so stop signals are ignored from then on.
+        """
+        self._handlers = {number: handlers[number] for number in _handled(handlers)}
+        self._ends_process = ends_process
         self._before: dict[signal.Signals, object] = {}
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._pipe = InterruptPipe()
 
     def __enter__(self) -> Self:
         for number, handler in self._handlers.items():
@@ -67,26 +87,23 @@ class SignalPipe:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._ends_process:
+            ignore_stop_signals()
+            self._before = {number: before for number, before in self._before.items() if number not in STOP_SIGNALS}
         for number, before in self._before.items():
             signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
-        os.close(self._reader)
-        os.close(self._writer)
+        self._pipe.close()
 
     def wait(self, sockets: Sequence[socket], timeout: float) -> set[socket]:
         """Wait for a signal, for one of the sockets or for ``timeout`` seconds; return the sockets that have input."""
-        sources: list[socket | int] = [self._reader, *sockets]
+        sources: list[socket | int] = [self._pipe.reader, *sockets]
         readable, _, _ = select.select(sources, [], [], timeout)
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            pass
+        self._pipe.clear()
         return {one for one in sockets if one in readable}
 
     def wake(self) -> None:
         """End the wait; from any thread, and from a signal handler."""
-        with suppress(BlockingIOError):  # full of signals already
-            os.write(self._writer, b"!")
+        self._pipe.interrupt()
 
     def _make(self, handler: Callable[[], None] | None) -> Callable[[int, object], None]:
         def handle(number: int, frame: object) -> None:

@@ -1,9 +1,9 @@
-"""Hold running tasks to their timeouts.
+"""Enforce the timeouts of running tasks.
 
-Three steps. At the deadline the task is asked: ``context.cancelled`` is set, what it awaits is cancelled, and so are its
-SQL statements (``django_connections.Statements``). A thread that still runs after the grace
-cannot be stopped: its run is stuck, and the worker retires, so that another process takes its place. Where even this
-thread gets no turn, because a task holds the interpreter, the supervisor kills the process.
+Three steps. At the deadline the task is asked to stop: ``context.cancelled`` is set, what it awaits is cancelled, and so
+are its SQL statements (``statements.py``). A thread that still runs after the grace period cannot be stopped: its
+execution is stuck, and the worker retires, so that another process takes its place. If a task holds the interpreter, even
+this thread does not run, and the supervisor kills the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from djqueue.runtime.runs import Run
+from djqueue.runtime.execution import Execution
 from djqueue.service import Service
 
 GRACE_SECONDS = 2.0
@@ -21,49 +21,49 @@ _IDLE_SECONDS = 3600.0
 
 
 class Timekeeper(Service):
-    """Keeps no run itself: what it looks at is what runs, so that what has ended takes no memory until its deadline."""
+    """Keeps no execution itself: it looks at what runs, so that an execution that has ended is freed before its deadline."""
 
     name = "timekeeper"
 
-    def __init__(self, running: Mapping[int, Run], *, on_stuck: Callable[[Run], None]) -> None:
+    def __init__(self, running: Mapping[int, Execution], *, on_stuck: Callable[[Execution], None]) -> None:
         super().__init__()
         self._running = running
         self._on_stuck = on_stuck
         self._lock = threading.Lock()
         self._next_look = math.inf
-        """No run that is watched is due before, by the monotonic clock."""
+        """No watched execution is due before this time, by the monotonic clock."""
 
-    def watch(self, run: Run) -> None:
-        """Look after this run, which is among those that run already, from its deadline on; from any thread."""
-        assert run.deadline is not None
-        if run.deadline < self._next_look:  # seldom: after that no run is due before this one, while it runs and after
-            self._look_by(run.deadline)
+    def watch(self, execution: Execution) -> None:
+        """Watch this execution, which is in ``running`` already, from its deadline on; from any thread."""
+        assert execution.deadline is not None
+        if execution.deadline < self._next_look:  # seldom true: until the next look, later deadlines change nothing
+            self._look_by(execution.deadline)
             self.wake()
 
     def run_once(self) -> float:
-        """Deal with every run whose time has come; return the seconds until the next look."""
+        """Act on every execution whose deadline has passed; return the seconds until the next look."""
         now = time.monotonic()
         if self._next_look <= now:
-            # First: a run that starts from here on lowers it again, and the others are among those that run.
+            # First: an execution that starts after this line lowers it again, and the others are in ``running``.
             self._next_look = math.inf
-            for run in list(self._running.values()):
-                if run.deadline is not None and not run.is_stuck:
-                    due = run.asked_at + GRACE_SECONDS if run.is_overdue else run.deadline
-                    self._look_by(due if due > now else self._act(run, now))
+            for execution in list(self._running.values()):
+                if execution.deadline is not None and not execution.is_stuck:
+                    due = execution.asked_at + GRACE_SECONDS if execution.is_overdue else execution.deadline
+                    self._look_by(due if due > now else self._act(execution, now))
         return max(0.0, min(_IDLE_SECONDS, self._next_look - time.monotonic()))
 
     def _look_by(self, moment: float) -> None:
         with self._lock:
             self._next_look = min(self._next_look, moment)
 
-    def _act(self, run: Run, now: float) -> float:
-        """Ask a run to stop, or give it up; return when to look at it again."""
-        if self._running.get(run.execution.place) is not run:
+    def _act(self, execution: Execution, now: float) -> float:
+        """Ask a task to stop, or report it as stuck; return when to look at it again."""
+        if self._running.get(execution.claim_slot) is not execution:
             return math.inf
-        if run.is_overdue:
-            run.is_stuck = True
-            self._on_stuck(run)
+        if execution.is_overdue:
+            execution.is_stuck = True
+            self._on_stuck(execution)
             return math.inf
-        run.is_overdue, run.asked_at = True, now
-        run.stop(f"The task ran longer than its timeout of {run.execution.task.timeout}.")
+        execution.is_overdue, execution.asked_at = True, now
+        execution.stop(f"The task ran longer than its timeout of {execution.task.timeout}.")
         return now + GRACE_SECONDS

@@ -1,15 +1,15 @@
-"""What a producer knows of a queue without looking.
+"""Decide how a producer waits for jobs of a queue.
 
-A look costs a statement, and so does each change of a mark, so there should be few of both. Three ways to wait, by how
-fast jobs come:
+A fetch costs a statement, and so does each change of a mark, so there should be few of both. There are three ways to
+wait, by how fast jobs come:
 
-- Now and then: the queue is marked, and the mark stands. Whoever makes a job available wakes us, we look, find it, and
-  sleep again: the mark stood, so a job that this look did not see wakes us anew. One look per job.
-- More often than every other millisecond: to be woken for each costs everybody more than to look. Then nobody needs to
-  wake us: the mark is given up and the queue is looked at once a millisecond, until nothing has come for a while. (The
-  drivers of network cards do the same with their interrupts.)
-- The lane is full: a look is no use before there is room. For a moment the mark may stand, most lanes have room again
-  soon; then it goes, so that others do not wake a worker that can take nothing.
+- Now and then: the queue is marked, and the mark stands. The process that makes a job available wakes the worker, which
+  fetches it and sleeps again: the mark stood, so a job that this fetch did not see wakes it again. One fetch per job.
+- More often than every other millisecond: a wake-up for each job costs both sides more than a fetch. So the mark is
+  removed and the queue is fetched from once a millisecond, until nothing has come for a while. (The drivers of network
+  cards do the same with their interrupts.)
+- The lane is full: a fetch is no use before there is room. The mark stands for a moment, because most lanes have room
+  again soon; then it is removed, so that others do not wake a worker that can take nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LOOK_SECONDS = 0.001
 FAST_SECONDS = 0.002
 """Jobs come fast when there is less than this between two of them."""
 STILL_SECONDS = 0.005
-"""When nothing has come for so long, the fast times are over."""
+"""After this time without a job, jobs no longer come fast."""
 FULL_SECONDS = 0.01
 """How long a mark stands while the lane is full."""
 
 _LONGEST_GAP = 0.05
-"""After an hour without a job it should not take an hour to notice that they come fast."""
+"""After an hour without a job, it must not take an hour to notice that jobs come fast."""
 
 
 class Watch:
@@ -36,17 +36,17 @@ class Watch:
 
     def __init__(self) -> None:
         self.is_marked = False
-        """Whether we asked for a mark, which we, another sleeper or, without wake-ups, nobody may have."""
+        """Whether a mark was requested. This worker has it, or another one, or none where there are no wake-ups."""
         self.is_quiet = False
-        """It was found empty while it was marked, and nobody has said anything since: a look would find nothing."""
+        """The queue was empty while it was marked, and no wake-up has come since: a fetch would find nothing."""
         self.full_since: float | None = None
-        """Since when its lane has no room, by the monotonic clock."""
+        """When its lane ran out of room, by the monotonic clock, or None."""
         self._gap = _LONGEST_GAP
         """Smoothed seconds from one job to the next."""
         self._found_at = 0.0
 
     def note_found(self, count: int) -> None:
-        """Take down that a look has found so many jobs."""
+        """Record that a fetch has found ``count`` jobs."""
         now = time.monotonic()
         gap = min(now - self._found_at, _LONGEST_GAP) / count
         self._gap += (gap - self._gap) * 0.2
@@ -54,5 +54,5 @@ class Watch:
 
     @property
     def is_fast(self) -> bool:
-        """Whether jobs come so fast that it is better to look than to be woken."""
+        """Whether jobs come so fast that polling costs less than wake-ups."""
         return self._gap < FAST_SECONDS and time.monotonic() - self._found_at < STILL_SECONDS

@@ -38,7 +38,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _require_seconds(name: str, value: object) -> None:
     if not _is_number(value) or not 0 <= value <= LIMIT:
-        raise ValueError(f"{name} is a number of seconds from 0 to {LIMIT:g}, not {value!r}.")
+        raise ValueError(f"Invalid {name} {value!r}: use a number of seconds from 0 to {LIMIT:g}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class _Growing:
 
     def __post_init__(self) -> None:
         if not _is_number(self.maximum) or not 0 <= self.maximum <= LIMIT:
-            raise ValueError(f"maximum is a number of seconds from 0 to {LIMIT:g}, not {self.maximum!r}.")
+            raise ValueError(f"Invalid maximum {self.maximum!r}: use a number of seconds from 0 to {LIMIT:g}.")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter is a number from 0 to 1, not {self.jitter!r}.")
+            raise ValueError(f"Invalid jitter {self.jitter!r}: use a number from 0 to 1.")
 
     def _spread(self, seconds: float) -> float:
         return min(seconds, self.maximum) * (1 - self.jitter * random.random())  # noqa: S311  jitter, no secret
@@ -86,7 +86,7 @@ class Exponential(_Growing):
         _Growing.__post_init__(self)
         _require_seconds("base", self.base)
         if not _is_number(self.factor) or not 1 <= self.factor <= 1000:
-            raise ValueError(f"factor is a number from 1 to 1000, not {self.factor!r}.")
+            raise ValueError(f"Invalid factor {self.factor!r}: use a number from 1 to 1000.")
 
     def __call__(self, attempt: int, exception: BaseException | None = None) -> float:
         try:
@@ -110,7 +110,7 @@ def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | Non
         if callable(backoff):
             chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only where nobody raised anything
         if chosen is not None and (seconds := _seconds(chosen, attempt)) is None:
-            raise ValueError(f"It returned {chosen!r}, which is no number of seconds.")
+            raise ValueError(f"Invalid return value {chosen!r}: use a number of seconds.")
     except BaseException as error:
         hooks.report(error, "The backoff %r failed for attempt %s. Falling back to the default.", backoff, attempt)
     return min(max(0.0, DEFAULT(attempt) if seconds is None else seconds), LIMIT)
@@ -122,16 +122,16 @@ def problem_of(backoff: object) -> str:
         return ""
     waits = list(backoff) if isinstance(backoff, list | tuple) else [backoff]
     if not waits:
-        return "backoff is an empty list. Give at least one wait in seconds."
+        return "Invalid backoff []: use at least one wait in seconds."
     for wait in waits:
         seconds = _seconds(wait, 1) if not isinstance(wait, list | tuple) else None
         if seconds is None:
             return (
-                "backoff takes seconds, a timedelta, a list of these, djqueue.Linear or djqueue.Exponential, "
-                f"or a function of attempt and exception, not {backoff!r}."
+                f"Invalid backoff {backoff!r}: use seconds, a timedelta, a list of these, djqueue.Linear,"
+                " djqueue.Exponential, or a function of attempt and exception."
             )
         if not 0 <= seconds <= LIMIT:
-            return f"A wait of backoff is from 0 seconds to 365 days, not {wait!r}."
+            return f"Invalid wait {wait!r} in backoff: use 0 seconds to 365 days."
     return ""
 
 

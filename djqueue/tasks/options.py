@@ -31,7 +31,7 @@ def option(check: Check, *, per_job: bool = False, convert: Callable[[Any], Any]
 def max_attempts_problem(value: object) -> str:
     if value is None or (type(value) is int and 1 <= value <= MAX_ATTEMPTS):
         return ""
-    return f"max_attempts takes a whole number from 1 to {MAX_ATTEMPTS}, not {value!r}."
+    return f"Invalid max_attempts {value!r}: use a whole number from 1 to {MAX_ATTEMPTS}."
 
 
 def run_in_problem(value: object) -> str:
@@ -39,8 +39,8 @@ def run_in_problem(value: object) -> str:
     if value is None or (isinstance(value, timedelta) and abs(value) <= MAX_DELAY):
         return ""
     return (
-        "run_after takes a time, a timedelta of at most a hundred years, seconds, or a text like '2 days',"
-        f" not {value!r:.120}."
+        f"Invalid run_after {value!r:.120}: use a time, or a duration of at most 100 years:"
+        " a timedelta, seconds, or a text like '2 days'."
     )
 
 
@@ -51,9 +51,7 @@ def duration_problem(name: str) -> Check:
                 return ""
         except ValueError:
             pass
-        return (
-            f"{name} takes seconds, a timedelta or a text like '90s' or '2 days', more than none, not {value!r:.120}."
-        )
+        return f"Invalid {name} {value!r:.120}: use seconds, a timedelta or a text like '90s' or '2 days', more than 0."
 
     return problem_of
 
@@ -63,7 +61,7 @@ def exceptions_problem(name: str) -> Check:
         kinds = value if isinstance(value, list | tuple | set | frozenset) else (value,)
         if all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
             return ""
-        return f"{name} takes an exception class or several, not {value!r}."
+        return f"Invalid {name} {value!r}: use an exception class or a list of them."
 
     return problem_of
 
@@ -71,17 +69,17 @@ def exceptions_problem(name: str) -> Check:
 def aliases_problem(value: object) -> str:
     if isinstance(value, list | tuple) and all(isinstance(name, str) and 0 < len(name) <= 255 for name in value):
         return ""
-    return f"aliases takes a list of the task's former names, like ['shop.tasks.old_name'], not {value!r}."
+    return f"Invalid aliases {value!r}: use a list of the task's former names, like ['shop.tasks.old_name']."
 
 
 def durability_problem(value: object) -> str:
     if value is None or value in conf.DURABILITIES:
         return ""
-    return f"durability takes {' or '.join(map(repr, conf.DURABILITIES))}, not {value!r}."
+    return f"Invalid durability {value!r}: use {' or '.join(map(repr, conf.DURABILITIES))}."
 
 
 def bool_problem(name: str) -> Check:
-    return lambda value: "" if isinstance(value, bool) else f"{name} takes True or False, not {value!r}."
+    return lambda value: "" if isinstance(value, bool) else f"Invalid {name} {value!r}: use True or False."
 
 
 def cron_problem(value: object) -> str:
@@ -89,13 +87,13 @@ def cron_problem(value: object) -> str:
         return ""
     if isinstance(value, list | tuple) and all(isinstance(each, str | Cron) for each in value):
         return ""
-    return f"cron takes an expression like '0 6 * * mon', a Cron, or a list of them, not {value!r:.200}."
+    return f"Invalid cron {value!r:.200}: use an expression like '0 6 * * mon', a Cron, or a list of them."
 
 
 def timezone_problem(value: object) -> str:
     if value is None or isinstance(value, str):
         return ""
-    return f"timezone takes the name of a time zone like 'Europe/Berlin', not {value!r:.80}."
+    return f"Invalid timezone {value!r:.80}: use the name of a time zone like 'Europe/Berlin'."
 
 
 # What they become

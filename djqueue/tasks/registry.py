@@ -11,43 +11,24 @@ import logging
 import threading
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from djqueue import hooks
+from djqueue import compat, hooks
 from djqueue.exceptions import UnknownTask
-
-if TYPE_CHECKING:
-    from djqueue.tasks.task import Task
+from djqueue.tasks.task import FORMER_NAMES, KNOWN, Task
 
 logger = logging.getLogger("djqueue.registry")
 
-_tasks: dict[str, Task] = {}
-_aliases: dict[str, Task] = {}
 _failed: dict[str, str] = {}
 _discovery = threading.RLock()
 _is_discovered = False
 
 
-def register(task: Task) -> None:
-    """Make a task known by its module path.
-
-    A copy made by ``using()`` has the same function and does not take the place of the original; a task of
-    a module that is loaded anew has another function and does.
-    """
-    known = _tasks.get(task.module_path)
-    if known is None or known.func is not task.func:
-        _tasks[task.module_path] = task
-        for alias in task.aliases:
-            # The name of a task that is there wins over a former name of another.
-            _aliases[alias] = task
-
-
 def known() -> dict[str, Task]:
     """Return the tasks of this process by name. A copy."""
-    return dict(_tasks)
+    return dict(KNOWN)
 
 
 def find(name: str) -> Task:
@@ -56,10 +37,10 @@ def find(name: str) -> Task:
     The first name that is not known starts ``autodiscover``, so that a web process which never imported an
     app's tasks can read their results.
     """
-    task = _tasks.get(name) or _aliases.get(name)
+    task = KNOWN.get(name) or FORMER_NAMES.get(name)
     if task is None and apps.ready and not _is_discovered:
         autodiscover()
-        task = _tasks.get(name) or _aliases.get(name)
+        task = KNOWN.get(name) or FORMER_NAMES.get(name)
     if task is None:
         raise UnknownTask(_sentence(name))
     return task
@@ -98,9 +79,6 @@ def autodiscover_once() -> None:
 
 def _adopt(names: dict[str, object]) -> None:
     """Make tasks of other backends known: ``using(backend=…)`` may send them to djqueue."""
-    from djqueue import compat
-    from djqueue.tasks.task import Task
-
     for value in list(names.values()):
         # Not isinstance: it asks lazy objects of the module for their class, and so wakes them or fails.
         if issubclass(type(value), compat.Task) and not issubclass(type(value), Task):
@@ -114,6 +92,6 @@ def _sentence(name: str) -> str:
     for module, error in _failed.items():
         if name.startswith(f"{module}."):
             sentence += f" {module} could not be imported: {error}."
-    if similar := get_close_matches(name, _tasks, n=1, cutoff=0.8):
+    if similar := get_close_matches(name, KNOWN, n=1, cutoff=0.8):
         sentence += f" Did you mean {similar[0]!r}?"
     return sentence

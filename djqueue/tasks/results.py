@@ -16,10 +16,10 @@ job's errors, then the one that executes it or ended it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -29,12 +29,10 @@ from djqueue.jobs.compression import decode_arguments, readable
 from djqueue.jobs.moments import as_django
 from djqueue.jobs.records import ClaimedJob, Controlled, InsertedJob, Job, NewJob
 from djqueue.jobs.states import JobState
-from djqueue.tasks import registry
 from djqueue.tasks.cancellation import Cancelled
 
 if TYPE_CHECKING:
-    from djqueue.tasks.task import Task
-
+    _AnyTask = compat.Task[..., Any]
     _Result = compat.TaskResult[..., Any]
     _Context = compat.TaskContext[..., Any]
 else:
@@ -114,20 +112,6 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
         await sync_to_async(self.refresh, thread_sensitive=True)()
 
 
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What ``enqueue_many`` did."""
-
-    count: int
-    """Jobs stored."""
-    ids: Sequence[str]
-    """Their ids, in the order of the items."""
-    duplicates: int = 0
-    """Items not stored because another job holds their unique key."""
-    duplicate_of: Mapping[int, str] = field(default_factory=dict)
-    """Position of such an item → the id of the job that holds its key."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
     """What a task with ``takes_context=True`` gets as its first argument."""
@@ -148,7 +132,26 @@ class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
         return self.job.attempt
 
 
-def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> TaskResult:
+_T = TypeVar("_T", bound="_AnyTask")
+
+
+def as_stored(task: _T, job: ClaimedJob | Job, alias: str) -> _T:
+    """Return the task with what a stored job says. Not validated: the job's queue may be gone today."""
+    changes = {
+        "queue_name": job.queue,
+        "priority": job.priority,
+        "run_after": as_django(job.scheduled_at),
+        "backend": alias,
+    }
+    if all(getattr(task, name) == value for name, value in changes.items()):
+        return task
+    copy = object.__new__(type(task))
+    for each in fields(task):
+        object.__setattr__(copy, each.name, changes.get(each.name, getattr(task, each.name)))
+    return copy
+
+
+def from_insert(new: NewJob, inserted: InsertedJob, task: _AnyTask, alias: str) -> TaskResult:
     """Make the result that ``enqueue`` returns."""
     state = JobState(inserted.state)
     args, kwargs = decode_arguments(new.args, new.kwargs)
@@ -179,12 +182,12 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: Task, alias: str) -> T
     )
 
 
-def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -> TaskResult:
+def from_claim(claimed: ClaimedJob, task: _AnyTask, alias: str, worker_id: object) -> TaskResult:
     """Make the result of a job about to run here, where a context or a signal asks for it."""
     errors = json.loads(claimed.errors)
     args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
     return TaskResult(
-        task=task.as_stored(claimed.queue, claimed.priority, as_django(claimed.scheduled_at), alias),
+        task=as_stored(task, claimed, alias),
         id=str(claimed.id),
         status=compat.TaskResultStatus.RUNNING,
         enqueued_at=as_django(claimed.inserted_at),
@@ -211,12 +214,8 @@ def from_claim(claimed: ClaimedJob, task: Task, alias: str, worker_id: object) -
     )
 
 
-def from_job(job: Job, alias: str) -> TaskResult:
-    """Make the result of a stored job; raise ``UnknownTaskResult`` if this process does not know its task."""
-    try:
-        task = registry.find(job.task)
-    except UnknownTask as error:
-        raise UnknownTaskResult(f"Job {job.id} exists, but its result cannot be shown. {error}") from None
+def from_job(job: Job, task: _AnyTask, alias: str) -> TaskResult:
+    """Make the result of a stored job."""
     worker_ids = _failed_workers(job.errors)
     if (
         job.attempted_by is not None
@@ -226,7 +225,7 @@ def from_job(job: Job, alias: str) -> TaskResult:
         worker_ids.append(str(job.attempted_by))
     args, kwargs = readable(job.args, job.kwargs)
     result = TaskResult(
-        task=task.as_stored(job.queue, job.priority, as_django(job.scheduled_at), alias),
+        task=as_stored(task, job, alias),
         id=str(job.id),
         status=STATUS[job.state],
         enqueued_at=as_django(job.inserted_at),

@@ -12,26 +12,27 @@ from functools import cache, lru_cache, partial
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
+from djqueue import compat
 from djqueue.exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from djqueue.tasks.task import Task
+    _AnyTask = compat.Task[..., Any]
 
 _MOST_SHAPES = 1000
 """A function of ``**kwargs`` may be called with ever new names."""
 
 
-def check_arguments(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_arguments(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise ``InvalidArguments`` naming the parameter if the task's function cannot be called with these arguments."""
     _check(_fitting(task.func, task.takes_context), task, args, kwargs)
 
 
-def checker(task: Task) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
+def checker(task: _AnyTask) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
     """Return ``check_arguments`` of one task, for many jobs."""
     return partial(_check, _fitting(task.func, task.takes_context), task)
 
 
-def _check(fitting: set[object], task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _check(fitting: set[object], task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     shape = (len(args), *kwargs) if kwargs else len(args)
     if shape in fitting:
         return
@@ -41,7 +42,7 @@ def _check(fitting: set[object], task: Task, args: Sequence[Any], kwargs: Mappin
         fitting.add(shape)
 
 
-def misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def misfit(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Say why the task's function cannot be called with these arguments; empty if it can."""
     if (known := _signature(task.func)) is None:
         return ""

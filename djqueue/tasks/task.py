@@ -18,22 +18,22 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from djqueue import compat
+from djqueue import compat, stores
 from djqueue.cron.entry import MAX_NAME, Cron, CronDefinition
 from djqueue.exceptions import InvalidJob
 from djqueue.jobs.encoding import encode_arguments
+from djqueue.jobs.records import BulkResult
 from djqueue.tasks import backoff as backoffs
 from djqueue.tasks import options as rules
-from djqueue.tasks import registry
 from djqueue.tasks import unique as uniques
 from djqueue.tasks.backoff import Backoff
-from djqueue.tasks.results import BulkResult, TaskResult, UnknownTaskResult
+from djqueue.tasks.results import TaskResult, UnknownTaskResult
 from djqueue.tasks.signatures import misfit
 from djqueue.tasks.unique import Unique
 
@@ -42,21 +42,12 @@ if TYPE_CHECKING:
 else:
     _Task = compat.Task
 
+KNOWN: dict[str, Task] = {}
+"""The tasks of this process by their paths; ``djqueue.tasks.registry`` finds them."""
+FORMER_NAMES: dict[str, Task] = {}
+"""The same by their ``aliases``."""
 MAX_CRON_BYTES = 64 * 1024
 """The most that the arguments of a cron entry may take as JSON."""
-
-
-class BulkBackend(Protocol):
-    """A backend that takes many jobs at once."""
-
-    def enqueue_many(
-        self,
-        task: Task,
-        items: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-        *,
-        batch_size: int,
-        on_progress: Callable[[int], None] | None,
-    ) -> BulkResult: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +105,7 @@ class Task(_Task):
             elif isinstance(value, list | set):
                 # A frozen dataclass with a list in it cannot be hashed.
                 object.__setattr__(self, each.name, rules.frozen(value))
-        if self.run_in is not None and not getattr(self.get_backend(), "supports_delay", False):
+        if self.run_in is not None and stores.find(self.backend) is None:
             object.__setattr__(self, "run_after", timezone.now() + self.run_in)
             object.__setattr__(self, "run_in", None)
         super().__post_init__()
@@ -124,10 +115,12 @@ class Task(_Task):
             if problem := self.unique.problem_with(self.func, self.takes_context):
                 raise compat.InvalidTask(problem)
             if self.unique.debounce is not None and (self.run_after is not None or self.run_in is not None):
-                raise compat.InvalidTask("debounce says when the job runs, so run_after cannot.")
+                raise compat.InvalidTask(
+                    "debounce and run_after cannot be combined: debounce sets the time at which the job runs."
+                )
         if self.cron:
             self._check_cron()
-        registry.register(self)
+        self._register()
 
     @classmethod
     def of(cls, task: compat.Task[..., Any]) -> Task:
@@ -135,6 +128,18 @@ class Task(_Task):
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
+
+    def _register(self) -> None:
+        """Make the task known by its path.
+
+        A copy made by ``using()`` has the same function and does not take the place of the original; a task of a module
+        that is loaded anew has another function and does.
+        """
+        known = KNOWN.get(self.module_path)
+        if known is None or known.func is not self.func:
+            KNOWN[self.module_path] = self
+            for alias in self.aliases:
+                FORMER_NAMES[alias] = self
 
     @property
     def cron_definitions(self) -> dict[str, CronDefinition]:
@@ -151,11 +156,11 @@ class Task(_Task):
     def cron_problem(self, name: str, definition: CronDefinition) -> str:
         """Say why an entry cannot run this task; empty if it can."""
         if not name or len(name) > MAX_NAME or not name.isprintable():
-            return f"The name of a cron entry has 1 to {MAX_NAME} printable characters, not {name!r:.250}."
+            return f"Invalid name of a cron entry {name!r:.250}: use 1–{MAX_NAME} printable characters."
         if problem := definition.problem():
             return problem
         if not isinstance(definition.args, list | tuple) or not isinstance(definition.kwargs, Mapping):
-            return "args is a list and kwargs a dict."
+            return "Invalid args or kwargs: use a list for args and a dict for kwargs."
         try:
             definition.as_json()
             encode_arguments(definition.args, definition.kwargs, MAX_CRON_BYTES)
@@ -252,9 +257,9 @@ class Task(_Task):
         that are through; nobody else sees them before the end.
         """
         backend = self.get_backend()
-        if not hasattr(backend, "enqueue_many"):
+        if not isinstance(backend, stores.StoreBackend):
             return BulkResult(*_enqueue_one_by_one(self, items, on_progress))
-        return cast(BulkBackend, backend).enqueue_many(self, items, batch_size=batch_size, on_progress=on_progress)
+        return backend.enqueue_many(self, items, batch_size=batch_size, on_progress=on_progress)
 
     async def aenqueue_many(
         self,
@@ -284,16 +289,6 @@ class Task(_Task):
     async def aget_result(self, result_id: str) -> TaskResult:
         """See ``get_result``."""
         return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
-
-    def as_stored(self, queue_name: str, priority: int, run_after: datetime | None, backend: str) -> Self:
-        """Return the task with what a row says. Not validated: the row's queue may be gone today."""
-        changes = {"queue_name": queue_name, "priority": priority, "run_after": run_after, "backend": backend}
-        if all(getattr(self, name) == value for name, value in changes.items()):
-            return self
-        copy = object.__new__(type(self))
-        for each in fields(self):
-            object.__setattr__(copy, each.name, changes.get(each.name, getattr(self, each.name)))
-        return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name, as Django 6.1 does: the function stays where it is."""
@@ -365,7 +360,7 @@ def task(
     given: object = function
     if given is not None and not callable(given):
         hint = f" Did you mean queue_name={given!r}?" if isinstance(given, str) else ""
-        raise TypeError(f"@task takes a function or keywords, not {given!r}.{hint}")
+        raise TypeError(f"Invalid argument {given!r} of @task: use a function or keywords.{hint}")
 
     def wrapper(func: Callable[..., Any]) -> Task:
         return Task(
@@ -394,7 +389,7 @@ def _enqueue_one_by_one(
 
 def _rebuild(cls: type[Task], module: str, qualname: str, values: dict[str, Any]) -> Task:
     """Unpickle a task."""
-    found: Any = registry.known().get(f"{module}.{qualname}")
+    found: Any = KNOWN.get(f"{module}.{qualname}")
     if found is None:
         found = import_module(module)
         try:

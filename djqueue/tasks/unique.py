@@ -120,11 +120,11 @@ class Unique:
             ("on_running", (*get_args(OnRunning), None)),
         ):
             if (value := getattr(self, name)) not in words:
-                return f"Unique: {name} is one of {', '.join(map(repr, words))}, not {value!r}."
+                return f"Invalid {name} {value!r} in Unique: use one of {', '.join(map(repr, words))}."
         for name in ("period", "debounce", "throttle"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, timedelta) and timedelta() < value <= MAX_PERIOD):
-                return f"Unique: {name} takes a timedelta, more than none and at most a hundred years, not {value!r}."
+                return f"Invalid {name} {value!r} in Unique: use a timedelta of more than 0 and at most 100 years."
         return self._problem_of_choice() or self._problem_of_combination()
 
     def _problem_of_choice(self) -> str:
@@ -133,13 +133,13 @@ class Unique:
             return f"Unique: {' and '.join(given)} exclude each other: each says what the key is made of."
         key: object = self.key
         if key is not None and not (isinstance(key, str) and key):
-            return f"Unique: key takes a string that is not empty, not {self.key!r}."
+            return f"Invalid key {self.key!r} in Unique: use a string that is not empty."
         if self.args is not None and not (
             isinstance(self.args, tuple)
             and self.args
             and all((type(each) is int and each >= 0) or (isinstance(each, str) and each) for each in self.args)
         ):
-            return f"Unique: args takes a list of names or positions of arguments, like ['user_id'], not {self.args!r}."
+            return f"Invalid args {self.args!r} in Unique: use a list of names or positions of arguments, like ['user_id']."
         if not (
             self.keys is None
             or callable(self.keys)
@@ -150,8 +150,8 @@ class Unique:
             )
         ):
             return (
-                "Unique: keys takes a function of the arguments, or a list of paths into them, like ['order.id'], "
-                f"not {self.keys!r}."
+                f"Invalid keys {self.keys!r} in Unique: use a function of the arguments, or a list of paths into them,"
+                " like ['order.id']."
             )
         return ""
 
@@ -162,7 +162,7 @@ class Unique:
                 "It goes with neither on_conflict, period, throttle nor scope='live+completed'."
             )
         if self.period is not None and self.throttle is not None:
-            return "Unique: period and throttle are two words for one thing. Give one of them."
+            return "Unique: period and throttle mean the same. Use one of them."
         if self.throttle is not None and self.scope != "live":
             return "Unique: throttle counts every job, however it ends. With scope='live+completed' say period."
         if self.has_follow_up and (self.outlives_the_job or self.on_conflict == "raise"):
@@ -177,7 +177,7 @@ def problem_of(value: object) -> str:
     """Say what is wrong with ``unique=``."""
     if value is None or isinstance(value, bool | Unique) or (isinstance(value, str) and value):
         return ""
-    return f"unique takes True, a key of your own or a Unique(...), not {value!r}."
+    return f"Invalid unique {value!r}: use True, a key of your own or a Unique(...)."
 
 
 def as_rule(value: Unique | bool | str | None) -> Unique | None:
@@ -197,6 +197,7 @@ def rule_of(unique: Unique | None) -> UniqueRule:
         replace=unique.debounce is not None or unique.on_conflict == "replace",
         reschedule=unique.debounce is not None or unique.on_conflict == "reschedule",
         follow_up=unique.has_follow_up,
+        is_exclusive=unique.on_conflict == "raise",
     )
 
 
@@ -223,7 +224,7 @@ def key_of(
         arguments = _bind(function, takes_context, args, kwargs)
         if arguments is None:
             if rule.args is not None or rule.keys is not None:
-                raise InvalidArguments(f"{name} does not take these arguments, so its unique key cannot be told.")
+                raise InvalidArguments(f"{name} does not take these arguments, so its unique key cannot be computed.")
             kind, chosen = "unbound", [args, kwargs]
         elif rule.args is not None:
             kind = "args"

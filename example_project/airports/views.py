@@ -10,14 +10,14 @@ from airports.dataset import FAMOUS
 from airports.models import Airport
 from airports.tasks import draw_postcard, fetch_weather
 from bookings.models import Booking
-from djqueue import api
 from djqueue.api import JobFilter
 from djqueue.jobs.states import FINAL_STATES
+from djqueue.stores import store
 
 
 def home(request: HttpRequest) -> HttpResponse:
     admin = reverse("admin:index")
-    jobs = api.engine_of("default")
+    jobs = store().engine
     airports = Airport.objects.aggregate(count=Count("*"), countries=Count("country", distinct=True))
     context = {
         "counts": [

@@ -9,30 +9,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import quantiles
 
-from djqueue.api import engine_of
 from djqueue.jobs.records import Job, JobFilter
+from djqueue.stores import store
 
 
 def highest_id() -> int:
     """Jobs with a greater id were enqueued after this moment."""
-    return max((job.id for job in engine_of("default").newest(JobFilter(), limit=1).jobs), default=0)
+    return max((job.id for job in store().engine.newest(JobFilter(), limit=1).jobs), default=0)
 
 
 def has_workers() -> bool:
     """Whether some worker gave a sign of life in the last ten seconds."""
-    return any(not worker.is_dead and worker.silent_seconds < 10 for worker in engine_of("default").workers())
+    return any(not worker.is_dead and worker.silent_seconds < 10 for worker in store().engine.workers())
 
 
 def is_at_rest() -> bool:
     """Whether every job has ended. Then no job can enqueue another, either."""
-    return not any(queue.states for queue in engine_of("default").counts())
+    return not any(queue.states for queue in store().engine.counts())
 
 
 def jobs_after(id: int) -> Iterator[Job]:
     """Yield the jobs that are newer than this one, page by page, the newest first."""
     before: int | None = None
     while True:
-        page = engine_of("default").newest(JobFilter(), before=before, limit=1000)
+        page = store().engine.newest(JobFilter(), before=before, limit=1000)
         yield from (job for job in page.jobs if job.id > id)
         before = page.before
         if before is None or before <= id + 1:

@@ -14,8 +14,7 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
 
-from djqueue import compat
-from djqueue.backends import PostgresBackend
+from djqueue import stores as entries
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import Ack, ClaimedJob, NewJob, WorkerInfo
 from djqueue.jobs.states import JobState
@@ -106,7 +105,7 @@ class Behind:
         id = self.add(**{"queue": "ended", **values})
         [job] = self.fetch(values.get("queue", "ended"))
         assert job.id == id
-        assert self.worker.ack([Ack(id, job.claim, state, **(outcome or {}))]) == {id}
+        assert self.worker.ack([Ack(id, job.claim, state, **(outcome or {}))]).accepted == {id}
         return id
 
 
@@ -145,9 +144,9 @@ def _behind(kind: str, alias: str, settings: Any, monkeypatch: pytest.MonkeyPatc
     settings.TASKS = {**settings.TASKS, alias: backend_of(kind)}
     monkeypatch.setattr(
         "djqueue.admin.sources.is_in_tables",
-        lambda backend: isinstance(backend, PostgresBackend) and backend.alias != alias,
+        lambda store: isinstance(store, entries.PostgresStore) and store.alias != alias,
     )
-    engine = compat.task_backends[alias].engine  # type: ignore[attr-defined]
+    engine = entries.store(alias).engine
     with Roles(engine) as worker:
         me = uuid4()
         queues = {"default": 2, "ended": None}

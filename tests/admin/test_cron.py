@@ -135,7 +135,7 @@ def test_an_entry_is_added_with_its_author(login: Login) -> None:
         ({"task": "os.system"}, "valid choice"),
         ({"task": "shop.tasks.gone"}, "valid choice"),
         ({"args": "[]"}, "cannot be called"),
-        ({"args": '{"a": 1}'}, "args is a list"),
+        ({"args": '{"a": 1}'}, "use a list for args"),
         ({"args": "["}, "valid JSON"),
         ({"kwargs": '{"zz": 1}'}, "cannot be called"),
         ({"timezone": "../../etc/passwd"}, "valid choice"),

@@ -11,11 +11,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from djqueue import compat
+from djqueue import stores as entries
 from djqueue.admin import job_url
 from djqueue.cron import CronDefinition
+from djqueue.engines.redis import inspector as walks
 from djqueue.engines.redis import listing
-from djqueue.engines.redis import search as walks
 from djqueue.jobs.compression import compressed
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import NewJob
@@ -63,7 +63,7 @@ class TestLists:
         a, b = (backend_of("valkey") for _ in range(2))
         a["OPTIONS"]["prefix"] = "elsewhere"
         settings.TASKS = {**settings.TASKS, "a": a, "b": b, "c": b}
-        [job] = compat.task_backends["c"].engine.insert([NewJob("shop.tasks.send")])  # type: ignore[attr-defined]
+        [job] = entries.store("c").engine.insert([NewJob("shop.tasks.send")])
 
         response = viewer.get(LIVE, {"backend": "c"})
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from djqueue import compat, telemetry
-from djqueue.backends import RedisBackend
-from djqueue.backends import redis as redis_backend
+from djqueue import stores as entries
+from djqueue import telemetry
 from djqueue.jobs.records import Job, JobFilter
+from djqueue.stores import RedisStore
 from tests import settings as test_settings
 from tests import stores
 from tests.proxy import Proxy, proxy
@@ -20,26 +20,26 @@ Events = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def use_redis(settings: Any) -> Iterator[Callable[..., RedisBackend]]:
+def use_redis(settings: Any) -> Iterator[Callable[..., RedisStore]]:
     """Put the default backend on an emptied Valkey, with these options; return it."""
 
-    def use_redis(**options: Any) -> RedisBackend:
+    def use_redis(**options: Any) -> RedisStore:
         stores.empty(stores.valkey())
         tasks: Any = test_settings.tasks("redis")
         tasks["default"]["OPTIONS"].update(options)
         settings.TASKS = tasks
-        backend = compat.task_backends["default"]
-        assert isinstance(backend, RedisBackend)
+        backend = entries.store("default")
+        assert isinstance(backend, RedisStore)
         return backend
 
     yield use_redis
     # The connections of this test's servers are nobody's any more.
-    redis_backend._engine.cache_clear()
-    redis_backend._stock.cache_clear()
+    entries._redis_engine.cache_clear()
+    entries._id_pool.cache_clear()
 
 
 @pytest.fixture
-def backend(use_redis: Callable[..., RedisBackend]) -> RedisBackend:
+def backend(use_redis: Callable[..., RedisStore]) -> RedisStore:
     return use_redis()
 
 
@@ -53,7 +53,7 @@ def events() -> Iterator[Events]:
 
 
 @pytest.fixture
-def away(use_redis: Callable[..., RedisBackend]) -> Iterator[Proxy]:
+def away(use_redis: Callable[..., RedisStore]) -> Iterator[Proxy]:
     """A proxy between the default backend and its server, that can be cut."""
     parts = urlsplit(stores.valkey())
     with proxy(str(parts.hostname), int(parts.port or 0)) as between:
@@ -67,7 +67,7 @@ def through(between: Proxy) -> str:
     return f"redis://{secret}127.0.0.1:{between.port}{parts.path}"
 
 
-def jobs_of(backend: RedisBackend) -> list[Job]:
+def jobs_of(backend: RedisStore) -> list[Job]:
     """All jobs in the store, in the order of their ids."""
     ids = backend.engine.find(JobFilter(), last=2**53, limit=100_000)
     return [job for id in ids if (job := backend.engine.get(id)) is not None]

@@ -11,8 +11,9 @@ import pytest
 from django.db import transaction
 
 from djqueue import DuplicateJob, EngineUnavailable, Unique
-from djqueue.backends import RedisBackend
 from djqueue.jobs.states import JobState
+from djqueue.stores import RedisStore
+from djqueue.tasks.new_job import new_job
 from tests.app.tasks import add
 from tests.backends.conftest import Events, jobs_of, through
 from tests.defaults import ack, fetch
@@ -32,7 +33,7 @@ def duplicates(events: Events) -> list[dict[str, Any]]:
 
 
 class TestInTransaction:
-    def test_a_job_that_is_in_the_store_is_returned_at_once(self, backend: RedisBackend) -> None:
+    def test_a_job_that_is_in_the_store_is_returned_at_once(self, backend: RedisStore) -> None:
         first = once.enqueue(1)
 
         with transaction.atomic():
@@ -41,7 +42,7 @@ class TestInTransaction:
 
         assert len(jobs_of(backend)) == 1
 
-    def test_it_is_returned_even_if_it_has_ended_by_the_commit(self, backend: RedisBackend) -> None:
+    def test_it_is_returned_even_if_it_has_ended_by_the_commit(self, backend: RedisStore) -> None:
         # As in PostgreSQL: the statement decides when it is made.
         first = once.enqueue(1)
 
@@ -52,18 +53,18 @@ class TestInTransaction:
         assert [str(job.id) for job in jobs_of(backend)] == [first.id]
 
     def test_who_takes_the_key_before_the_commit_has_it(
-        self, backend: RedisBackend, events: Events, caplog: pytest.LogCaptureFixture
+        self, backend: RedisStore, events: Events, caplog: pytest.LogCaptureFixture
     ) -> None:
         with transaction.atomic():
             mine = once.enqueue(1)
             assert not mine.was_duplicate
-            [theirs] = backend.engine.insert([backend.new_job(once, [1], {})])
+            [theirs] = backend.engine.insert([new_job(once, [1], {}, backend.settings)])
 
         assert [job.id for job in jobs_of(backend)] == [theirs.id]
         assert duplicates(events) == [{"job": int(mine.id), "task": add.module_path, "held_by": theirs.id}]
         assert caplog.records == []  # nothing to warn of
 
-    def test_twice_in_one_transaction_is_once_in_the_store(self, backend: RedisBackend, events: Events) -> None:
+    def test_twice_in_one_transaction_is_once_in_the_store(self, backend: RedisStore, events: Events) -> None:
         with transaction.atomic():
             first, second = once.enqueue(1), once.enqueue(1)
             assert not second.was_duplicate
@@ -71,14 +72,14 @@ class TestInTransaction:
         assert [str(job.id) for job in jobs_of(backend)] == [first.id]
         assert duplicates(events) == [{"job": int(second.id), "task": add.module_path, "held_by": int(first.id)}]
 
-    def test_a_rolled_back_job_never_held_its_key(self, backend: RedisBackend) -> None:
+    def test_a_rolled_back_job_never_held_its_key(self, backend: RedisStore) -> None:
         with suppress(ZeroDivisionError), transaction.atomic():
             once.enqueue(1)
             raise ZeroDivisionError
 
         assert not once.enqueue(1).was_duplicate
 
-    def test_on_conflict_raise_raises_for_a_job_that_is_in_the_store(self, backend: RedisBackend) -> None:
+    def test_on_conflict_raise_raises_for_a_job_that_is_in_the_store(self, backend: RedisStore) -> None:
         first = strictly.enqueue(1)
 
         with transaction.atomic(), pytest.raises(DuplicateJob, match=f"Job {first.id}") as caught:
@@ -88,16 +89,16 @@ class TestInTransaction:
         assert len(jobs_of(backend)) == 1
 
     def test_on_conflict_raise_cannot_see_who_takes_the_key_later_and_warns_of_it(
-        self, backend: RedisBackend, events: Events, caplog: pytest.LogCaptureFixture
+        self, backend: RedisStore, events: Events, caplog: pytest.LogCaptureFixture
     ) -> None:
         with transaction.atomic():
             mine = strictly.enqueue(1)
-            backend.engine.insert([backend.new_job(strictly, [1], {})])
+            backend.engine.insert([new_job(strictly, [1], {}, backend.settings)])
 
         assert [fields["job"] for fields in duplicates(events)] == [int(mine.id)]
         assert [record.levelname for record in caplog.records if "enqueue.duplicate" in record.message] == ["WARNING"]
 
-    def test_a_holder_is_changed_by_the_commit(self, backend: RedisBackend) -> None:
+    def test_a_holder_is_changed_by_the_commit(self, backend: RedisStore) -> None:
         first = newest.enqueue(1, b=1)
 
         with transaction.atomic():
@@ -107,7 +108,7 @@ class TestInTransaction:
 
         assert [job.kwargs for job in jobs_of(backend)] == [{"b": 2}]
 
-    def test_a_change_of_a_holder_that_has_ended_by_the_commit_becomes_a_job(self, backend: RedisBackend) -> None:
+    def test_a_change_of_a_holder_that_has_ended_by_the_commit_becomes_a_job(self, backend: RedisStore) -> None:
         newest.enqueue(1, b=1)
 
         with transaction.atomic():
@@ -119,7 +120,7 @@ class TestInTransaction:
             (JobState.AVAILABLE, {"b": 2}),
         ]
 
-    def test_a_follow_up_waits_for_the_end_of_the_holder(self, backend: RedisBackend) -> None:
+    def test_a_follow_up_waits_for_the_end_of_the_holder(self, backend: RedisStore) -> None:
         follow_up.enqueue(1, b=1)
         claimed = fetch()
 
@@ -132,7 +133,7 @@ class TestInTransaction:
         second.refresh()
         assert second.job.state is JobState.AVAILABLE
 
-    def test_debounce_pushes_its_job_back_at_the_commit(self, backend: RedisBackend) -> None:
+    def test_debounce_pushes_its_job_back_at_the_commit(self, backend: RedisStore) -> None:
         debounced.enqueue(1, b=1)
 
         with transaction.atomic():
@@ -141,7 +142,7 @@ class TestInTransaction:
         [job] = jobs_of(backend)
         assert (job.state, job.kwargs) == (JobState.SCHEDULED, {"b": 2})
 
-    def test_many_tell_what_is_in_the_store(self, backend: RedisBackend, events: Events) -> None:
+    def test_many_tell_what_is_in_the_store(self, backend: RedisStore, events: Events) -> None:
         first = once.enqueue(1)
 
         with transaction.atomic():
@@ -152,7 +153,7 @@ class TestInTransaction:
         assert [fields["job"] for fields in duplicates(events)] == [int(bulk.ids[2])]
 
     @pytest.mark.parametrize("batch_size", [2, 100])
-    def test_many_that_may_meet_no_duplicate_store_nothing(self, backend: RedisBackend, batch_size: int) -> None:
+    def test_many_that_may_meet_no_duplicate_store_nothing(self, backend: RedisStore, batch_size: int) -> None:
         strictly.enqueue(3)
 
         with transaction.atomic():
@@ -163,7 +164,7 @@ class TestInTransaction:
         assert [job.args for job in jobs_of(backend)] == [[3], [99]]
 
     def test_with_an_outbox_a_server_that_is_away_is_asked_later(
-        self, use_redis: Callable[..., RedisBackend], away: Proxy
+        self, use_redis: Callable[..., RedisStore], away: Proxy
     ) -> None:
         use_redis(outbox=True, url=through(away))
         with transaction.atomic():
@@ -178,7 +179,7 @@ class TestInTransaction:
 
 class TestOutside:
     @pytest.mark.parametrize("batch_size", [2, 100])
-    def test_many_are_told_with_their_positions(self, backend: RedisBackend, batch_size: int) -> None:
+    def test_many_are_told_with_their_positions(self, backend: RedisStore, batch_size: int) -> None:
         first = once.enqueue(1)
 
         bulk = once.enqueue_many([([number], {}) for number in (0, 1, 2, 2)], batch_size=batch_size)
@@ -187,7 +188,7 @@ class TestOutside:
         assert [job.args for job in jobs_of(backend)] == [[1], [0], [2]]
 
     @pytest.mark.parametrize("batch_size", [2, 100])
-    def test_many_that_may_meet_no_duplicate_store_nothing(self, backend: RedisBackend, batch_size: int) -> None:
+    def test_many_that_may_meet_no_duplicate_store_nothing(self, backend: RedisStore, batch_size: int) -> None:
         strictly.enqueue(3)
 
         with pytest.raises(DuplicateJob, match=r"^Item 3: "):
@@ -195,14 +196,14 @@ class TestOutside:
 
         assert [job.args for job in jobs_of(backend)] == [[3]]
 
-    def test_nor_do_those_that_meet_one_of_their_own(self, backend: RedisBackend) -> None:
+    def test_nor_do_those_that_meet_one_of_their_own(self, backend: RedisStore) -> None:
         with pytest.raises(DuplicateJob, match=r"^Item 2: "):
             strictly.enqueue_many([([number], {}) for number in (0, 1, 1, 2)])
 
         assert jobs_of(backend) == []
 
 
-def test_an_iterable_that_ends_early_leaves_nothing(backend: RedisBackend) -> None:
+def test_an_iterable_that_ends_early_leaves_nothing(backend: RedisStore) -> None:
     def items() -> Iterator[Any]:
         yield from (([number], {}) for number in range(25))
         raise ZeroDivisionError

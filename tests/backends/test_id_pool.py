@@ -12,11 +12,10 @@ import pytest
 from django.db import transaction
 
 from djqueue import BulkInterrupted, EngineUnavailable
-from djqueue.backends import RedisBackend
 from djqueue.maintenance.relay import Relay
-from djqueue.management.backends import outboxes_of
 from djqueue.models import OutboxRow
 from djqueue.outbox.id_pool import STOCK, IdPool
+from djqueue.stores import RedisStore
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
 from tests.processes import eventually
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_transaction_that_knows_its_ids_needs_no_server(
-    use_redis: Callable[..., RedisBackend], away: Proxy, events: Events
+    use_redis: Callable[..., RedisStore], away: Proxy, events: Events
 ) -> None:
     backend = use_redis(outbox=True, url=through(away))
     with transaction.atomic():
@@ -41,11 +40,11 @@ def test_a_transaction_that_knows_its_ids_needs_no_server(
     # The second was not even tried: a server that swallows everything would hold every request up.
     assert names(events).count("djqueue.outbox.waiting") == 1
     away.accept()
-    Relay(backend.engine, outboxes_of(backend), is_leader=lambda: True, age=timedelta(0)).run_once()
+    Relay(backend.engine, backend.outboxes, is_leader=lambda: True, age=timedelta(0)).run_once()
     assert [job.args for job in jobs_of(backend)] == [[1], [2], [3]]
 
 
-def test_when_the_stock_is_used_up_the_caller_is_told(use_redis: Callable[..., RedisBackend], away: Proxy) -> None:
+def test_when_the_stock_is_used_up_the_caller_is_told(use_redis: Callable[..., RedisStore], away: Proxy) -> None:
     backend = use_redis(outbox=True, url=through(away))
     stock = IdPool(backend.engine)
     stock.reserve(1)
@@ -60,7 +59,7 @@ def test_when_the_stock_is_used_up_the_caller_is_told(use_redis: Callable[..., R
     assert stock.reserve(1)[0] > promised[-1]
 
 
-def test_ids_follow_one_another_however_many_are_wanted(backend: RedisBackend) -> None:
+def test_ids_follow_one_another_however_many_are_wanted(backend: RedisStore) -> None:
     stock = IdPool(backend.engine)
 
     for count in (1, 3, 10 * STOCK, STOCK, 2):
@@ -68,7 +67,7 @@ def test_ids_follow_one_another_however_many_are_wanted(backend: RedisBackend) -
         assert list(ids) == list(range(ids[0], ids[0] + count))
 
 
-def test_a_child_process_promises_none_of_its_parents_ids(backend: RedisBackend) -> None:
+def test_a_child_process_promises_none_of_its_parents_ids(backend: RedisStore) -> None:
     stock = IdPool(backend.engine)
     [first] = stock.reserve(1)
     reader, writer = os.pipe()
@@ -87,9 +86,7 @@ def test_a_child_process_promises_none_of_its_parents_ids(backend: RedisBackend)
     assert theirs > first + STOCK
 
 
-def test_many_outside_of_a_transaction_say_how_far_they_came(
-    use_redis: Callable[..., RedisBackend], away: Proxy
-) -> None:
+def test_many_outside_of_a_transaction_say_how_far_they_came(use_redis: Callable[..., RedisStore], away: Proxy) -> None:
     backend = use_redis(url=through(away))
 
     def cut_at(count: int) -> None:

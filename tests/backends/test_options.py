@@ -9,8 +9,8 @@ from django.core.checks import CheckMessage, Tags, run_checks
 from django.test import override_settings
 
 from djqueue import InvalidOptions, checks, compat, conf, task
-from djqueue.backends import RedisBackend
 from djqueue.engines.redis.nodes import Nodes
+from djqueue.stores import RedisStore
 from tests.app import tasks
 
 REDIS = "djqueue.backends.RedisBackend"
@@ -47,13 +47,13 @@ class TestOptions:
             ("http://localhost:6379/0", "begins with none of them"),
             ("", "begins with none of them"),
             ("redis://localhost:99999/0", "cannot be read"),
-            ("redis://localhost:0/0", "0 is no port"),
+            ("redis://localhost:0/0", "the port of this one is 0"),
             ("redis://localhost:x/0", "cannot be read"),
-            ("redis://localhost/queue", "the database of this one is no number"),
+            ("redis://localhost/queue", "the database of this one is not a number"),
             ("unix://", "names no socket"),
-            ("redis://localhost?max_connections=5", "nothing but db, username"),
-            ("redis://localhost?ssl_cert_reqs=none", "nothing but db, username"),
-            ("unix:///run/redis.sock?db=two", "the database of this one is no number"),
+            ("redis://localhost?max_connections=5", "use only db, username"),
+            ("redis://localhost?ssl_cert_reqs=none", "use only db, username"),
+            ("unix:///run/redis.sock?db=two", "the database of this one is not a number"),
             (6379, "not 6379"),
             (None, "not None"),
             (["redis://a", "redis://b"], "not a list"),
@@ -103,22 +103,22 @@ class TestOptions:
 
     @pytest.mark.parametrize("prefix", ["", "a b", "{x}", "ä", "x" * 65, 7, None])
     def test_an_impossible_prefix_is_told(self, prefix: Any) -> None:
-        with pytest.raises(InvalidOptions, match="'prefix' takes 1 to 64 letters"):
+        with pytest.raises(InvalidOptions, match=r"Invalid 'prefix' .*: use 1–64 letters"):
             conf.parse({"prefix": prefix}, conf.RedisOptions)
 
     @pytest.mark.parametrize(
         ("options", "word"),
         [
-            ({"outbox": "yes"}, "'outbox' takes True or False"),
-            ({"database": 3}, "'database' takes a string"),
-            ({"max_attempts": 0}, "'max_attempts' takes a number from 1"),
+            ({"outbox": "yes"}, "Invalid 'outbox' 'yes': use True or False"),
+            ({"database": 3}, "Invalid 'database' 3: use a string"),
+            ({"max_attempts": 0}, "Invalid 'max_attempts' 0: use a number from 1"),
             # What PostgreSQL alone has would be accepted in vain.
-            ({"listen": False}, "There is no option 'listen'"),
-            ({"durability": "relaxed"}, "There is no option 'durability'"),
-            ({"statement_timeout_seconds": 3}, "There is no option 'statement_timeout_seconds'"),
+            ({"listen": False}, "Invalid option 'listen'"),
+            ({"durability": "relaxed"}, "Invalid option 'durability'"),
+            ({"statement_timeout_seconds": 3}, "Invalid option 'statement_timeout_seconds'"),
             (
                 {"queues": {"mail": {"durability": "relaxed"}}},
-                "the keys 'concurrency', 'delivery' and 'retention', not",
+                "use a dict with the keys 'concurrency', 'delivery' and 'retention'.",
             ),
         ],
     )
@@ -132,7 +132,7 @@ class TestOptions:
     def test_nor_has_postgresql_those_of_redis(self, option: dict[str, Any]) -> None:
         [message] = messages(BACKEND="djqueue.backends.PostgresBackend", OPTIONS=option)
 
-        assert "There is no option" in message.msg
+        assert "Invalid option" in message.msg
 
     def test_rules_of_queues_and_retention_are_the_same_as_everywhere(self) -> None:
         options = conf.parse(
@@ -183,9 +183,7 @@ class TestTransactional:
     def test_a_task_that_wants_to_commit_with_its_writes_is_refused_where_it_is_written(self) -> None:
         with (
             override_settings(TASKS={"default": {"BACKEND": REDIS}}),
-            pytest.raises(
-                compat.InvalidTask, match="transactional=True needs a backend whose jobs live in the database"
-            ),
+            pytest.raises(compat.InvalidTask, match="Invalid transactional=True"),
         ):
             task(transactional=True)(tasks.add.func)
 
@@ -194,7 +192,9 @@ class TestTransactional:
         with override_settings(TASKS=entries):
             elsewhere = task(transactional=True)(tasks.add.func)
 
-            with pytest.raises(compat.InvalidTask, match=r"those of 'redis' do not.*tests\.app\.tasks\.add"):
+            with pytest.raises(
+                compat.InvalidTask, match=r"tests\.app\.tasks\.add: the jobs of 'redis' are not in a database"
+            ):
                 elsewhere.using(backend="redis")
 
     def test_wrong_options_do_not_keep_a_module_from_being_imported(self) -> None:
@@ -207,11 +207,11 @@ class TestTransactional:
 
 class TestContract:
     def test_a_backend_opens_no_connection_and_parses_nothing_before_it_must(self) -> None:
-        made = RedisBackend("other", {"OPTIONS": {"url": "redis://user:secret@127.0.0.1:1/7", "prefix": "shop"}})
+        made = RedisStore("other", {"OPTIONS": {"url": "redis://user:secret@127.0.0.1:1/7", "prefix": "shop"}})
 
         assert made.queues == {"default"}
         assert made.engine.store == "redis:127.0.0.1:1/7 shop"
-        assert made.engine is RedisBackend("again", made_params()).engine
+        assert made.engine is RedisStore("again", made_params()).engine
 
 
 def made_params() -> dict[str, Any]:

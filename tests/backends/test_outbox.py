@@ -15,15 +15,15 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.signals import post_delete, post_save
 
-from djqueue import EngineUnavailable, InvalidArguments, compat
-from djqueue.backends import RedisBackend
+from djqueue import EngineUnavailable, InvalidArguments
+from djqueue import stores as entries
 from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 from djqueue.maintenance.relay import LOOK_SECONDS, Relay
-from djqueue.management.backends import outboxes_of
 from djqueue.models import OutboxRow
 from djqueue.outbox import after_commit as deferred_module
 from djqueue.outbox.pending_insert import PendingInsert
+from djqueue.stores import RedisStore
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
 from tests.processes import environment, worker
@@ -40,17 +40,17 @@ class Stop(Exception):
 
 
 @pytest.fixture
-def backend(use_redis: Callable[..., RedisBackend]) -> RedisBackend:
+def backend(use_redis: Callable[..., RedisStore]) -> RedisStore:
     return use_redis(outbox=True)
 
 
 @pytest.fixture
-def relay(backend: RedisBackend) -> Relay:
+def relay(backend: RedisStore) -> Relay:
     return relay_of(backend)
 
 
-def relay_of(backend: RedisBackend, *, is_leader: bool = True, age: timedelta = NOW) -> Relay:
-    return Relay(backend.engine, outboxes_of(backend), is_leader=lambda: is_leader, age=age)
+def relay_of(backend: RedisStore, *, is_leader: bool = True, age: timedelta = NOW) -> Relay:
+    return Relay(backend.engine, backend.outboxes, is_leader=lambda: is_leader, age=age)
 
 
 def leave_behind(*numbers: int) -> list[str]:
@@ -62,7 +62,7 @@ def leave_behind(*numbers: int) -> list[str]:
 
 
 class TestWriting:
-    def test_a_row_lives_from_the_enqueue_to_the_push(self, backend: RedisBackend) -> None:
+    def test_a_row_lives_from_the_enqueue_to_the_push(self, backend: RedisStore) -> None:
         with transaction.atomic():
             tasks.add.enqueue(1)
             assert OutboxRow.objects.count() == 1
@@ -70,7 +70,7 @@ class TestWriting:
         assert OutboxRow.objects.count() == 0
         assert [job.args for job in jobs_of(backend)] == [[1]]
 
-    def test_a_rollback_takes_the_row_along(self, backend: RedisBackend) -> None:
+    def test_a_rollback_takes_the_row_along(self, backend: RedisStore) -> None:
         with transaction.atomic():
             tasks.add.enqueue(1)
             with suppress(Stop), transaction.atomic():
@@ -80,20 +80,20 @@ class TestWriting:
         assert OutboxRow.objects.count() == 0
         assert [job.args for job in jobs_of(backend)] == [[1]]
 
-    def test_outside_of_a_transaction_there_is_nothing_to_bridge(self, backend: RedisBackend) -> None:
+    def test_outside_of_a_transaction_there_is_nothing_to_bridge(self, backend: RedisStore) -> None:
         with receiving(post_save) as saved:
             tasks.add.enqueue(1)
 
         assert saved == []
         assert len(jobs_of(backend)) == 1
 
-    def test_no_signal_of_a_model_is_sent(self, backend: RedisBackend) -> None:
+    def test_no_signal_of_a_model_is_sent(self, backend: RedisStore) -> None:
         with receiving(post_save) as saved, receiving(post_delete) as deleted, transaction.atomic():
             tasks.add.enqueue(1)
 
         assert (saved, deleted) == ([], [])
 
-    def test_many_jobs_are_a_few_rows(self, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_jobs_are_a_few_rows(self, backend: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deferred_module, "_PUSH_CHARACTERS", 3000)
 
         with transaction.atomic():
@@ -103,7 +103,7 @@ class TestWriting:
         assert OutboxRow.objects.count() == 0
         assert [str(job.id) for job in jobs_of(backend)] == list(bulk.ids)
 
-    def test_many_outside_of_a_transaction_get_one(self, backend: RedisBackend) -> None:
+    def test_many_outside_of_a_transaction_get_one(self, backend: RedisStore) -> None:
         def items() -> Iterator[Any]:
             for number in range(25):
                 assert OutboxRow.objects.count() == number // 10
@@ -114,14 +114,14 @@ class TestWriting:
         assert OutboxRow.objects.count() == 0
         assert len(jobs_of(backend)) == 25
 
-    def test_a_bad_item_among_many_leaves_no_row(self, backend: RedisBackend) -> None:
+    def test_a_bad_item_among_many_leaves_no_row(self, backend: RedisStore) -> None:
         with pytest.raises(InvalidArguments):
             tasks.add.enqueue_many([*(([number], {}) for number in range(25)), ([object()], {})], batch_size=10)
 
         assert OutboxRow.objects.count() == 0
         assert jobs_of(backend) == []
 
-    def test_without_autocommit_the_rows_are_left_to_the_relay(self, backend: RedisBackend, relay: Relay) -> None:
+    def test_without_autocommit_the_rows_are_left_to_the_relay(self, backend: RedisStore, relay: Relay) -> None:
         transaction.set_autocommit(False)
         try:
             tasks.add.enqueue(1)
@@ -137,9 +137,7 @@ class TestWriting:
 
 
 class TestRelay:
-    def test_what_was_left_behind_is_sent_under_its_id(
-        self, backend: RedisBackend, relay: Relay, events: Events
-    ) -> None:
+    def test_what_was_left_behind_is_sent_under_its_id(self, backend: RedisStore, relay: Relay, events: Events) -> None:
         ids = leave_behind(1, 2)
 
         assert relay.run_once() == LOOK_SECONDS
@@ -148,7 +146,7 @@ class TestRelay:
         assert OutboxRow.objects.count() == 0
         assert [fields["job"] for name, fields in events if name == "djqueue.outbox.sent"] == [int(id) for id in ids]
 
-    def test_what_is_on_its_way_is_left_alone(self, backend: RedisBackend) -> None:
+    def test_what_is_on_its_way_is_left_alone(self, backend: RedisStore) -> None:
         leave_behind(1)
 
         relay_of(backend, age=timedelta(seconds=60)).run_once()
@@ -156,14 +154,14 @@ class TestRelay:
         assert OutboxRow.objects.count() == 1
         assert jobs_of(backend) == []
 
-    def test_who_does_not_lead_sends_nothing(self, backend: RedisBackend) -> None:
+    def test_who_does_not_lead_sends_nothing(self, backend: RedisStore) -> None:
         leave_behind(1)
 
         relay_of(backend, is_leader=False).run_once()
 
         assert jobs_of(backend) == []
 
-    def test_what_has_arrived_already_is_not_stored_again(self, backend: RedisBackend, relay: Relay) -> None:
+    def test_what_has_arrived_already_is_not_stored_again(self, backend: RedisStore, relay: Relay) -> None:
         with transaction.atomic():
             tasks.add.enqueue(1)
             rows = list(OutboxRow.objects.all())
@@ -174,7 +172,7 @@ class TestRelay:
         assert len(jobs_of(backend)) == 1
         assert OutboxRow.objects.count() == 0
 
-    def test_times_count_from_the_enqueue(self, backend: RedisBackend, relay: Relay) -> None:
+    def test_times_count_from_the_enqueue(self, backend: RedisStore, relay: Relay) -> None:
         with transaction.atomic():
             tasks.add.using(run_after=timedelta(hours=2), max_age=timedelta(hours=3)).enqueue(1)
             tasks.add.using(run_after=timedelta(minutes=1), max_age=timedelta(minutes=2)).enqueue(2)
@@ -191,7 +189,7 @@ class TestRelay:
         assert late.expires_at - late.inserted_at < timedelta(seconds=1)
 
     def test_one_that_cannot_be_sent_is_told_and_keeps_no_other(
-        self, backend: RedisBackend, relay: Relay, events: Events
+        self, backend: RedisStore, relay: Relay, events: Events
     ) -> None:
         OutboxRow.objects.create(backend="default", text='{"from": "the future"}')
         leave_behind(1)
@@ -203,7 +201,7 @@ class TestRelay:
         assert OutboxRow.objects.count() == 1
         assert names(events).count("djqueue.outbox.failure") == 1
 
-    def test_rows_of_another_store_are_not_its_business(self, relay: Relay, backend: RedisBackend) -> None:
+    def test_rows_of_another_store_are_not_its_business(self, relay: Relay, backend: RedisStore) -> None:
         leave_behind(1)
         OutboxRow.objects.update(backend="elsewhere")
 
@@ -211,18 +209,16 @@ class TestRelay:
 
         assert OutboxRow.objects.count() == 1
 
-    def test_the_leader_of_a_store_serves_all_backends_that_share_it(
-        self, settings: Any, backend: RedisBackend
-    ) -> None:
+    def test_the_leader_of_a_store_serves_all_backends_that_share_it(self, settings: Any, backend: RedisStore) -> None:
         default: Any = settings.TASKS["default"]
         other = {**default, "OPTIONS": {**default["OPTIONS"], "prefix": "other"}}
         settings.TASKS = {"default": default, "twin": default, "other": other, "none": {**default, "OPTIONS": {}}}
 
-        found = outboxes_of(compat.task_backends["twin"])
+        found = entries.store("twin").outboxes
 
         assert [outbox.backend for outbox in found] == ["default", "twin"]
 
-    def test_a_server_that_is_away_is_waited_for(self, use_redis: Callable[..., RedisBackend], away: Proxy) -> None:
+    def test_a_server_that_is_away_is_waited_for(self, use_redis: Callable[..., RedisStore], away: Proxy) -> None:
         backend = use_redis(outbox=True, url=through(away))
         leave_behind(1)
         away.refuse()
@@ -235,7 +231,7 @@ class TestRelay:
         assert len(jobs_of(backend)) == 1
 
     def test_many_are_sent_in_batches_without_a_rest(
-        self, backend: RedisBackend, relay: Relay, monkeypatch: pytest.MonkeyPatch
+        self, backend: RedisStore, relay: Relay, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("djqueue.maintenance.relay.BATCH_LIMIT", 2)
         leave_behind(1, 2, 3)
@@ -267,8 +263,7 @@ class TestPush:
                     NewJob("c.d", delay=timedelta(days=30_000, microseconds=1), max_age=timedelta(milliseconds=1)),
                 ],
                 ids=range(1, 3),
-                rule=UniqueRule(window=timedelta(hours=1), replace=True),
-                is_exclusive=True,
+                rule=UniqueRule(window=timedelta(hours=1), replace=True, is_exclusive=True),
             ),
             PendingInsert(
                 jobs=[NewJob("a.b")], ids=range(2**40, 2**40 + 2), arguments=[("[1]", "{}"), ("[2]", '{"a":"é"}')]
@@ -307,7 +302,7 @@ class TestCrash:
 
     @pytest.mark.parametrize("has_outbox", [True, False])
     def test_a_process_that_is_killed_between_its_commit_and_the_push_loses_nothing(
-        self, use_redis: Callable[..., RedisBackend], has_outbox: bool, monkeypatch: pytest.MonkeyPatch
+        self, use_redis: Callable[..., RedisStore], has_outbox: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from tests.ledger.models import Entry
 
@@ -330,7 +325,7 @@ class TestCrash:
 
 
 def test_t69_rows_are_read_a_few_megabytes_at_once(
-    use_redis: Callable[..., RedisBackend], monkeypatch: pytest.MonkeyPatch
+    use_redis: Callable[..., RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = use_redis(outbox=True)
     outbox = backend.outbox

@@ -14,8 +14,8 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from djqueue import InvalidArguments, InvalidOptions, compat, conf
-from djqueue.backends import PostgresBackend
 from djqueue.models import Job
+from djqueue.stores import PostgresStore
 from tests.app import tasks
 from tests.defaults import backend
 from tests.ledger.models import Entry
@@ -111,7 +111,7 @@ class TestDurability:
         assert is_relaxed(queries.captured_queries[0]["sql"])
 
     def test_another_word_is_refused(self) -> None:
-        with pytest.raises(compat.InvalidTask, match="'durable' or 'relaxed', not 'sloppy'"):
+        with pytest.raises(compat.InvalidTask, match="Invalid durability 'sloppy': use 'durable' or 'relaxed'"):
             tasks.add.using(durability="sloppy")
 
     @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ class TestDurability:
         ],
     )
     def test_and_so_it_is_in_the_options(self, options: dict[str, Any]) -> None:
-        with pytest.raises(InvalidOptions, match="takes '"):
+        with pytest.raises(InvalidOptions, match="use '"):
             conf.parse(options, conf.PostgresOptions)
 
 
@@ -136,7 +136,7 @@ class TestRows:
             tasks.add.enqueue(1)
 
     def test_a_backend_opens_no_connection_and_parses_nothing_before_it_must(self) -> None:
-        made = PostgresBackend("other", {"OPTIONS": {"database": "nowhere"}})
+        made = PostgresStore("other", {"OPTIONS": {"database": "nowhere"}})
 
         assert made.engine.alias == "nowhere"
         assert made.queues == {"default"}

@@ -74,9 +74,8 @@ def test_jobs_are_enqueued_in_transactions_left_behind_and_run(run: Run, databas
 
             from datetime import timedelta
 
-            from djqueue import compat
+            from djqueue import stores as entries
             from djqueue.maintenance.relay import Relay
-            from djqueue.management.backends import outboxes_of
             from djqueue.models import OutboxRow
             from tests.ledger.tasks import record
 
@@ -94,8 +93,8 @@ def test_jobs_are_enqueued_in_transactions_left_behind_and_run(run: Run, databas
                 record.using(run_after=timedelta(minutes=30)).enqueue("left behind")
                 connection.run_on_commit.clear()
             OutboxRow.objects.update(created_at=F("created_at") - timedelta(hours=1))
-            backend = compat.task_backends["default"]
-            [outbox] = outboxes_of(backend)
+            backend = entries.store()
+            [outbox] = backend.outboxes
             assert 3600 <= outbox.oldest_seconds() < 3660
             Relay(backend.engine, [outbox], is_leader=lambda: True).run_once()
             assert OutboxRow.objects.count() == 0

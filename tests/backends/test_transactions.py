@@ -12,10 +12,10 @@ from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 
 from djqueue import EngineUnavailable, InvalidArguments, TaskResultDoesNotExist, compat
-from djqueue.backends import RedisBackend
 from djqueue.jobs.records import NewJob
 from djqueue.jobs.states import JobState
 from djqueue.outbox import after_commit as deferred_module
+from djqueue.stores import RedisStore
 from tests.app import tasks
 from tests.backends.conftest import Events, jobs_of, names, through
 from tests.proxy import Proxy
@@ -28,12 +28,12 @@ class Stop(Exception):
     pass
 
 
-def args(backend: RedisBackend) -> list[Any]:
+def args(backend: RedisStore) -> list[Any]:
     return [job.args for job in jobs_of(backend)]
 
 
 class TestCommit:
-    def test_a_job_goes_out_with_the_commit_under_the_id_that_enqueue_returned(self, backend: RedisBackend) -> None:
+    def test_a_job_goes_out_with_the_commit_under_the_id_that_enqueue_returned(self, backend: RedisStore) -> None:
         with transaction.atomic():
             result = tasks.add.enqueue(1, b=2)
             assert jobs_of(backend) == []
@@ -50,7 +50,7 @@ class TestCommit:
             with pytest.raises(TaskResultDoesNotExist):
                 tasks.add.get_result(result.id)
 
-    def test_a_rollback_takes_it_along(self, backend: RedisBackend) -> None:
+    def test_a_rollback_takes_it_along(self, backend: RedisStore) -> None:
         with suppress(Stop), transaction.atomic():
             tasks.add.enqueue(1)
             tasks.add.enqueue_many([([2], {}), ([3], {})])
@@ -58,7 +58,7 @@ class TestCommit:
 
         assert jobs_of(backend) == []
 
-    def test_a_rolled_back_savepoint_takes_only_its_jobs_along(self, backend: RedisBackend) -> None:
+    def test_a_rolled_back_savepoint_takes_only_its_jobs_along(self, backend: RedisStore) -> None:
         with transaction.atomic():
             tasks.add.enqueue(1)
             with suppress(Stop), transaction.atomic():
@@ -73,7 +73,7 @@ class TestCommit:
 
         assert args(backend) == [[1], [5], [6]]
 
-    def test_a_rollback_takes_along_what_a_savepoint_has_let_through(self, backend: RedisBackend) -> None:
+    def test_a_rollback_takes_along_what_a_savepoint_has_let_through(self, backend: RedisStore) -> None:
         with suppress(Stop), transaction.atomic():
             with transaction.atomic():
                 tasks.add.enqueue(1)
@@ -81,7 +81,7 @@ class TestCommit:
 
         assert jobs_of(backend) == []
 
-    def test_the_next_transaction_begins_with_nothing(self, backend: RedisBackend) -> None:
+    def test_the_next_transaction_begins_with_nothing(self, backend: RedisStore) -> None:
         with suppress(Stop), transaction.atomic():
             tasks.add.enqueue(1)
             raise Stop
@@ -90,13 +90,13 @@ class TestCommit:
 
         assert args(backend) == [[2]]
 
-    def test_outside_of_a_transaction_it_is_there_at_once(self, backend: RedisBackend) -> None:
+    def test_outside_of_a_transaction_it_is_there_at_once(self, backend: RedisStore) -> None:
         tasks.add.enqueue(1)
 
         assert args(backend) == [[1]]
 
     @pytest.mark.parametrize("rolls_back", [False, True])
-    def test_the_async_twins_follow_the_transaction_too(self, backend: RedisBackend, rolls_back: bool) -> None:
+    def test_the_async_twins_follow_the_transaction_too(self, backend: RedisStore, rolls_back: bool) -> None:
         with suppress(Stop), transaction.atomic():
             async_to_sync(tasks.add.aenqueue)(1)
             async_to_sync(tasks.add.aenqueue_many)([([2], {})])
@@ -107,7 +107,7 @@ class TestCommit:
         assert args(backend) == ([] if rolls_back else [[1], [2]])
 
     def test_a_test_case_sees_what_would_go_out(
-        self, backend: RedisBackend, django_capture_on_commit_callbacks: Any
+        self, backend: RedisStore, django_capture_on_commit_callbacks: Any
     ) -> None:
         with transaction.atomic(), django_capture_on_commit_callbacks(execute=True) as callbacks:
             for number in range(5):
@@ -117,7 +117,7 @@ class TestCommit:
         assert args(backend) == [[number] for number in range(5)]
 
     def test_what_was_enqueued_one_by_one_goes_out_together_and_in_order(
-        self, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+        self, backend: RedisStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         inserted: list[int] = []
         insert = backend.engine.insert
@@ -138,7 +138,7 @@ class TestCommit:
         assert args(backend) == [[number] for number in range(1100)]
 
     def test_t69_what_goes_out_together_is_bounded_by_its_size(
-        self, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+        self, backend: RedisStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(deferred_module, "_CHARACTERS_TOGETHER", 1000)
         inserted: list[int] = []
@@ -155,7 +155,7 @@ class TestCommit:
         assert inserted == [2, 2, 1, 1]
         assert len(jobs_of(backend)) == 6
 
-    def test_everything_about_a_job_survives_the_wait(self, backend: RedisBackend) -> None:
+    def test_everything_about_a_job_survives_the_wait(self, backend: RedisStore) -> None:
         task = tasks.send_mail.using(run_after=timedelta(hours=1), max_age=timedelta(hours=2), priority=-7)
 
         with transaction.atomic():
@@ -172,7 +172,7 @@ class TestCommit:
             result = tasks.add.enqueue(1)
             assert [sent["task_result"] for sent in seen] == [result]
 
-    def test_without_autocommit_nobody_would_tell_of_the_commit_so_it_is_refused(self, backend: RedisBackend) -> None:
+    def test_without_autocommit_nobody_would_tell_of_the_commit_so_it_is_refused(self, backend: RedisStore) -> None:
         transaction.set_autocommit(False)
         try:
             with pytest.raises(transaction.TransactionManagementError, match="on_commit"):
@@ -185,7 +185,7 @@ class TestCommit:
 
 
 class TestMany:
-    def test_all_of_them_go_out_with_the_commit(self, backend: RedisBackend) -> None:
+    def test_all_of_them_go_out_with_the_commit(self, backend: RedisStore) -> None:
         with transaction.atomic():
             bulk = tasks.add.enqueue_many((([number], {}) for number in range(2500)), batch_size=1000)
             assert jobs_of(backend) == []
@@ -193,7 +193,7 @@ class TestMany:
         assert [str(job.id) for job in jobs_of(backend)] == list(bulk.ids)
         assert args(backend) == [[number] for number in range(2500)]
 
-    def test_many_wait_in_a_file(self, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_wait_in_a_file(self, backend: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(deferred_module, "_IN_MEMORY_BYTES", 10_000)
 
         with transaction.atomic():
@@ -207,7 +207,7 @@ class TestMany:
         del hook
         assert file.closed
 
-    def test_a_bad_item_leaves_nothing_of_its_call_in_a_transaction_that_goes_on(self, backend: RedisBackend) -> None:
+    def test_a_bad_item_leaves_nothing_of_its_call_in_a_transaction_that_goes_on(self, backend: RedisStore) -> None:
         def items() -> Iterator[Any]:
             yield from (([number], {}) for number in range(25))
             yield [object()], {}
@@ -220,7 +220,7 @@ class TestMany:
 
         assert args(backend) == [[1], [2]]
 
-    def test_outside_of_a_transaction_all_are_read_before_any_is_stored(self, backend: RedisBackend) -> None:
+    def test_outside_of_a_transaction_all_are_read_before_any_is_stored(self, backend: RedisStore) -> None:
         def items() -> Iterator[Any]:
             for number in range(25):
                 assert jobs_of(backend) == []
@@ -236,7 +236,7 @@ class TestMany:
 
 class TestFailure:
     def test_a_server_that_is_gone_at_the_commit_is_told_and_breaks_nothing(
-        self, use_redis: Callable[..., RedisBackend], away: Proxy, events: Events, caplog: pytest.LogCaptureFixture
+        self, use_redis: Callable[..., RedisStore], away: Proxy, events: Events, caplog: pytest.LogCaptureFixture
     ) -> None:
         backend = use_redis(url=through(away))
         called: list[str] = []
@@ -260,7 +260,7 @@ class TestFailure:
         assert jobs_of(backend) == []
 
     def test_a_connection_that_died_meanwhile_costs_nothing(
-        self, use_redis: Callable[..., RedisBackend], away: Proxy, events: Events
+        self, use_redis: Callable[..., RedisStore], away: Proxy, events: Events
     ) -> None:
         backend = use_redis(url=through(away))
 
@@ -272,7 +272,7 @@ class TestFailure:
         assert "djqueue.enqueue.lost" not in names(events)
 
     def test_a_server_that_is_gone_at_enqueue_is_an_error_there(
-        self, use_redis: Callable[..., RedisBackend], away: Proxy
+        self, use_redis: Callable[..., RedisStore], away: Proxy
     ) -> None:
         use_redis(url=through(away))
         away.refuse()
@@ -280,12 +280,10 @@ class TestFailure:
         with pytest.raises(EngineUnavailable), transaction.atomic():
             tasks.add.enqueue(1)
 
-    def test_one_that_the_store_refuses_keeps_no_other_from_its_way(
-        self, backend: RedisBackend, events: Events
-    ) -> None:
+    def test_one_that_the_store_refuses_keeps_no_other_from_its_way(self, backend: RedisStore, events: Events) -> None:
         good, bad = NewJob("a.b"), NewJob("c.d", max_attempts=2**70)  # a number that no message can hold
         with transaction.atomic():
-            waiting = backend._deferred()
+            waiting = backend.inserter()
             assert waiting is not None
             [first], [refused], [last] = (waiting.insert([job]) for job in (good, bad, good))
 

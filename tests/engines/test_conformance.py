@@ -497,7 +497,7 @@ class TestTake:
         end = time.monotonic()
         outcome = ack(job, state, started=end - 2, finished=end, result='{"b":2}', error='{"m":1}', taken=job)
 
-        assert worker.ack([outcome], now=NOW + SECOND) == {id}
+        assert worker.ack([outcome], now=NOW + SECOND).accepted == {id}
 
         stored = engine.get(id)
         assert (stored.state, stored.args, stored.meta, stored.result) == (state, [1], {"a": 1}, {"b": 2})
@@ -509,14 +509,14 @@ class TestTake:
         [job] = worker.take("default", 1, me)
         worker.ack([ack(job, result="1", taken=job)])
 
-        assert worker.ack([ack(job, result="2", taken=job)]) == {job.id}
+        assert worker.ack([ack(job, result="2", taken=job)]).accepted == {job.id}
         assert engine.get(job.id).result == 1
 
     def test_what_never_began_is_put_back_unspent(self, engine, worker, me):
         insert(engine, args="[1]")
         [job] = worker.take("default", 1, me)
 
-        assert worker.ack([ack(job, JobState.AVAILABLE, is_spent=False, taken=job)]) == {job.id}
+        assert worker.ack([ack(job, JobState.AVAILABLE, is_spent=False, taken=job)]).accepted == {job.id}
 
         stored = engine.get(job.id)
         assert (stored.state, stored.attempt, stored.args) == (JobState.AVAILABLE, 0, [1])
@@ -539,7 +539,7 @@ class TestTake:
         [taken] = worker.take("default", 1, me)
         [fetched] = worker.fetch("default", 1, me)
 
-        accepted = worker.ack([ack(fetched), ack(taken, taken=taken), ack(fetched._replace(id=10**9))])
+        accepted = worker.ack([ack(fetched), ack(taken, taken=taken), ack(fetched._replace(id=10**9))]).accepted
 
         assert accepted == {taken.id, fetched.id}
         assert engine.get(taken.id).state == engine.get(fetched.id).state == JobState.COMPLETED
@@ -613,7 +613,7 @@ class TestTakeWithUniqueKey:
 
 class TestAck:
     def test_t56_an_outcome_of_no_job_is_stale_and_changes_nothing(self, engine, worker):
-        assert worker.ack([Ack(0, 0, JobState.COMPLETED)]) == set()
+        assert worker.ack([Ack(0, 0, JobState.COMPLETED)]).accepted == set()
         assert engine.counts() == []
 
     def test_a_completed_job_keeps_its_outcome_and_times(self, engine, worker, me):
@@ -624,7 +624,7 @@ class TestAck:
         accepted = worker.ack(
             [ack(job, started=clock - 3, finished=clock - 1, result='{"total": 3}')],
             now=NOW + timedelta(minutes=1),
-        )
+        ).accepted
 
         assert accepted == {id}
         stored = engine.get(id)
@@ -635,7 +635,7 @@ class TestAck:
         assert stored.attempted_at == stored.started_at
 
     def test_nothing_to_ack_is_fine(self, worker):
-        assert worker.ack([]) == set()
+        assert worker.ack([]).accepted == set()
 
     def test_a_null_result_is_null(self, engine, worker, me):
         id = insert_one(engine)
@@ -675,7 +675,7 @@ class TestAck:
     def test_a_job_ends_with_its_error(self, engine, worker, me, state):
         id = insert_one(engine)
 
-        accepted = worker.ack([ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND)
+        accepted = worker.ack([ack(fetch_one(worker, me), state, error='{"message": "no"}')], now=NOW + SECOND).accepted
 
         job = engine.get(id)
         assert accepted == {id}
@@ -766,7 +766,7 @@ class TestAck:
                 ack(b, JobState.DISCARDED, error='{"why": "so"}'),
                 ack(a, result="[1]"),
             ]
-        )
+        ).accepted
 
         assert accepted == {a.id, b.id, c.id, d.id, e.id}
         assert [engine.get(job.id).state for job in (a, b, c, d, e)] == [
@@ -780,8 +780,8 @@ class TestAck:
         job = fetch_one(worker, me)
         worker.ack([ack(job, result="1")])
 
-        assert worker.ack([ack(job, JobState.RETRYABLE)]) == set()
-        assert worker.ack([ack(job, JobState.DISCARDED)]) == set()
+        assert worker.ack([ack(job, JobState.RETRYABLE)]).accepted == set()
+        assert worker.ack([ack(job, JobState.DISCARDED)]).accepted == set()
         assert (engine.get(id).state, engine.get(id).result) == ("completed", 1)
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.RETRYABLE, JobState.AVAILABLE])
@@ -795,7 +795,7 @@ class TestAck:
         worker.ack([ack(fetch_one(worker, register()), result='"second"')])
         before = engine.get(id)
 
-        assert worker.ack([ack(stale, state, result='"first"', error="{}")]) == set()
+        assert worker.ack([ack(stale, state, result='"first"', error="{}")]).accepted == set()
         assert engine.get(id) == before
 
     @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.RETRYABLE, JobState.AVAILABLE])
@@ -809,16 +809,16 @@ class TestAck:
         before = engine.get(id)
         assert current.attempt == stale.attempt  # why the attempt cannot be the fence
 
-        assert worker.ack([ack(stale, state)]) == set()
+        assert worker.ack([ack(stale, state)]).accepted == set()
         assert engine.get(id) == before
-        assert worker.ack([ack(current)]) == {id}
+        assert worker.ack([ack(current)]).accepted == {id}
 
     def test_an_ack_of_a_job_that_waits_after_its_rescue_changes_nothing(self, engine, worker, me):
         id = insert_one(engine)
         stale = fetch_one(worker, me)
         worker.rescue([me])
 
-        assert worker.ack([ack(stale)]) == set()
+        assert worker.ack([ack(stale)]).accepted == set()
         assert engine.get(id).state == "available"
 
     def test_stale_acks_do_not_harm_their_neighbours(self, engine, worker, me):
@@ -826,10 +826,10 @@ class TestAck:
         a, b, c = worker.fetch("default", 3, me)
         worker.ack([ack(b)])
 
-        assert worker.ack([ack(a), ack(b), ack(c)]) == {a.id, c.id}
+        assert worker.ack([ack(a), ack(b), ack(c)]).accepted == {a.id, c.id}
 
     def test_an_ack_of_an_unknown_job_is_not_accepted(self, worker):
-        assert worker.ack([Ack(12345, 1, JobState.COMPLETED)]) == set()
+        assert worker.ack([Ack(12345, 1, JobState.COMPLETED)]).accepted == set()
 
     @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
     @pytest.mark.parametrize("result", [r'"\u0000"', "NaN", "{"])
@@ -850,7 +850,7 @@ class TestAck:
             worker.ack([ack(job, result=result)])
 
         assert engine.get(id).state == "executing"
-        assert worker.ack([ack(job, JobState.DISCARDED, error="{}")]) == {id}
+        assert worker.ack([ack(job, JobState.DISCARDED, error="{}")]).accepted == {id}
 
     @pytest.mark.parametrize("delay", [1e30, float("inf")])
     def test_an_absurd_delay_is_cut_to_what_can_be_read_again(self, engine, worker, me, delay):
@@ -953,7 +953,7 @@ class TestRetry:
         current = fetch_one(worker, me)
 
         assert current.claim > stale.claim
-        assert worker.ack([ack(stale)]) == set()
+        assert worker.ack([ack(stale)]).accepted == set()
 
     def test_a_job_whose_key_is_held_stays_finished_and_the_holder_is_named(self, engine, worker, me):
         first = insert_one(engine, unique_key="k")
@@ -1228,7 +1228,7 @@ class TestRescue:
         worker.note_begun({job.id: job.claim for job in jobs})
         engine.cancel([a.id])
 
-        assert worker.ack([ack(jobs[0], JobState.RETRYABLE, delay=9.0), ack(jobs[1])]) == {a.id, b.id}
+        assert worker.ack([ack(jobs[0], JobState.RETRYABLE, delay=9.0), ack(jobs[1])]).accepted == {a.id, b.id}
         assert [engine.get(job.id).state for job in jobs] == ["cancelled", "completed"]
 
     def test_a_job_that_kills_its_workers_is_discarded_in_the_end(self, engine, worker, register):

@@ -102,7 +102,7 @@ class TestCancel:
         job = fetch_one(worker, me)
         engine.cancel([id], by="anna")
 
-        assert worker.ack([ack(job, result="1")]) == {id}
+        assert worker.ack([ack(job, result="1")]).accepted == {id}
         assert (engine.get(id).state, engine.get(id).result) == ("completed", 1)
         assert engine.get(id).cancel_request["by"] == "anna"
 
@@ -121,7 +121,7 @@ class TestCancel:
         job, other = worker.fetch("default", 2, me)
         engine.cancel([id], by="anna", reason="Stop.")
 
-        accepted = worker.ack([ack(job, **outcome), ack(other, JobState.RETRYABLE)], now=NOW + SECOND)
+        accepted = worker.ack([ack(job, **outcome), ack(other, JobState.RETRYABLE)], now=NOW + SECOND).accepted
 
         assert accepted == {id, neighbour}
         stored = engine.get(id)
@@ -136,7 +136,7 @@ class TestCancel:
         fetch_one(worker, register())
         engine.cancel([id])
 
-        assert worker.ack([ack(stale, JobState.RETRYABLE)]) == set()
+        assert worker.ack([ack(stale, JobState.RETRYABLE)]).accepted == set()
         assert engine.get(id).state == "executing"
 
     @pytest.mark.parametrize("max_attempts", [1, 5])
@@ -167,8 +167,8 @@ class TestCancel:
         done = finished(engine, worker, me, JobState.COMPLETED)
 
         assert told(engine.cancel([done, 999_999, 0, -5, 2**70])) == [
-            ("skipped", "It is completed already."),
-            *[("skipped", "There is no such job.")] * 4,
+            ("skipped", "already completed"),
+            *[("skipped", "no such job")] * 4,
         ]
 
     def test_the_answer_has_the_order_of_the_question(self, engine):
@@ -189,7 +189,7 @@ class TestCancel:
 
         controlled = engine.cancel([running, scheduled], only=[JobState.SCHEDULED])
 
-        assert told(controlled) == [("skipped", "It is executing."), ("cancelled", "")]
+        assert told(controlled) == [("skipped", "executing"), ("cancelled", "")]
         assert worker.cancel_requested([running]) == []
 
     @in_transactions
@@ -240,10 +240,10 @@ class TestRetryOfWaitingJobs:
         holder = insert_one(engine, unique_key="k")
 
         assert told(engine.retry([running, holder, held, 999_999])) == [
-            ("skipped", "It is executing."),
-            ("skipped", "It is available."),
-            ("skipped", f"Its unique key is held by job {holder}."),
-            ("skipped", "There is no such job."),
+            ("skipped", "executing"),
+            ("skipped", "available"),
+            ("skipped", f"unique key held by job {holder}"),
+            ("skipped", "no such job"),
         ]
 
     def test_only_jobs_of_the_named_states(self, engine, worker, me):
@@ -252,7 +252,7 @@ class TestRetryOfWaitingJobs:
 
         controlled = engine.retry([completed, discarded], only=[JobState.DISCARDED])
 
-        assert told(controlled) == [("skipped", "It is completed already."), ("retried", "")]
+        assert told(controlled) == [("skipped", "already completed"), ("retried", "")]
 
     def test_a_cancelled_job_that_is_retried_is_not_cancelled_again(self, engine, worker, me):
         id = insert_one(engine)
@@ -286,8 +286,8 @@ class TestDiscard:
         fetch_one(worker, me)
 
         assert told(engine.discard([done, running])) == [
-            ("skipped", "It is completed already."),
-            ("skipped", "It is executing."),
+            ("skipped", "already completed"),
+            ("skipped", "executing"),
         ]
 
 
@@ -309,8 +309,8 @@ class TestDelete:
         id = insert_one(engine)
         job = fetch_one(worker, me)
 
-        assert told(engine.delete([id])) == [("skipped", "It is executing.")]
-        assert worker.ack([ack(job)]) == {id}
+        assert told(engine.delete([id])) == [("skipped", "executing")]
+        assert worker.ack([ack(job)]).accepted == {id}
 
     def test_a_finished_job_whose_key_is_held_can_be_deleted(self, engine, worker, me):
         id = finished(engine, worker, me, unique_key="k")
@@ -391,7 +391,7 @@ class TestPause:
         job = fetch_one(worker, me)
         engine.pause("default")
 
-        assert worker.ack([ack(job)]) == {id}
+        assert worker.ack([ack(job)]).accepted == {id}
 
     def test_a_second_pause_leaves_the_first(self, engine):
         engine.pause("default", by="anna", now=NOW)

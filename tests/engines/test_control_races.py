@@ -111,7 +111,7 @@ class TestCancelAgainstAck:
         cancelled = blocked(engine.cancel, [id])
         session.commit()
 
-        assert cancelled.result(LONG)[0].reason == "It is completed already."
+        assert cancelled.result(LONG)[0].reason == "already completed"
         assert engine.get(id).state == "completed"
 
     def test_a_cancel_that_waits_for_a_failure_ends_what_would_be_retried(
@@ -160,7 +160,7 @@ class TestRetryAgainstDelete:
         retried = blocked(engine.retry, [id])
         session.commit()
 
-        assert retried.result(LONG)[0].reason == "There is no such job."
+        assert retried.result(LONG)[0].reason == "no such job"
         assert engine.get(id) is None
 
     def test_a_delete_that_waits_for_a_retry_deletes_what_came_back(self, engine, session, blocked):  # noqa: F811
@@ -182,7 +182,7 @@ class TestRetryAgainstDelete:
         deleted = blocked(lambda ids: engine.delete(ids, only=[JobState.DISCARDED]), [id])
         session.commit()
 
-        assert deleted.result(LONG)[0].reason == "It is available."
+        assert deleted.result(LONG)[0].reason == "available"
         assert engine.get(id).state == "available"
 
     def test_two_retries_bring_a_job_back_once(self, engine, session, blocked):  # noqa: F811
@@ -193,5 +193,5 @@ class TestRetryAgainstDelete:
         retried = blocked(engine.retry, [id])
         session.commit()
 
-        assert retried.result(LONG)[0].reason == "It is available."
+        assert retried.result(LONG)[0].reason == "available"
         assert engine.get(id).state == "available"

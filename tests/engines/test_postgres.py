@@ -290,7 +290,7 @@ class TestWorkerConnection:
             worker.ack([good, bad])
 
         assert engine.get(a.id).state == "executing"
-        assert worker.ack([good]) == {a.id}
+        assert worker.ack([good]).accepted == {a.id}
 
     def test_it_can_be_closed_twice_and_used_again(self, worker, me):
         worker.close()
@@ -334,5 +334,5 @@ class TestPreparedStatements:
                 worker._connection.execute("PREPARE _pg3_0 AS SELECT 1", prepare=False)
             self.fetch(worker, 8)
 
-            assert "going on without" in caplog.text
+            assert "continuing without" in caplog.text
             assert self.prepared(worker) == []

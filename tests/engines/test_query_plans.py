@@ -18,9 +18,9 @@ from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import job_columns
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
 from djqueue.jobs.states import JobState
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -270,7 +270,7 @@ class TestPlansDoNotDependOnStatistics:
             assert "Seq Scan" not in {kind for kind, _ in scans(nodes)}
 
         jobs = worker.fetch("default", 500, me)
-        assert len(worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs])) == 500
+        assert len(worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in jobs]).accepted) == 500
         worker.fetch("default", 5000, me)
         assert worker.rescue([me], ran={}).requeued == 5000
         assert worker.stage(5000).count == 5000
@@ -329,14 +329,14 @@ class TestClaimsAreHot:
 
         assert self._hot_share(worker, lambda: worker.fetch("default", 500, me), 4) >= 0.95
 
-    def _hot_share(self, worker: PostgresWorkerEngine, claim: Callable[[], list[object]], times: int) -> float:
+    def _hot_share(self, worker: Roles, claim: Callable[[], list[object]], times: int) -> float:
         before = self._updates(worker)
         claimed = sum(len(claim()) for _ in range(times))
         after = self._updates(worker)
         assert after[0] - before[0] == claimed > 0
         return (after[1] - before[1]) / claimed
 
-    def _updates(self, worker: PostgresWorkerEngine) -> tuple[int, int]:
+    def _updates(self, worker: Roles) -> tuple[int, int]:
         for session in (connection.connection, worker._connection):
             assert session is not None
             session.execute("SELECT pg_stat_force_next_flush()")

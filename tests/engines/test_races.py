@@ -409,7 +409,7 @@ class TestReaders:
             moves = 0
             while not stop.is_set():
                 [claimed] = worker.fetch("default", 1, me)
-                assert worker.ack([complete(claimed)]) == {job.id}
+                assert worker.ack([complete(claimed)]).accepted == {job.id}
                 [retried] = engine.retry([job.id])
                 assert retried.is_done
                 moves += 2

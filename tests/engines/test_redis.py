@@ -282,7 +282,7 @@ class TestServer:
 
                     server.start()
                     relay._target = ("127.0.0.1", server.port)
-                    assert worker.ack(completed(first)) == {first.id}
+                    assert worker.ack(completed(first)).accepted == {first.id}
                     assert len(worker.fetch("default", 5, me)) == 1
                 engine.close()
 
@@ -415,9 +415,9 @@ class TestServer:
                     NewJob("t", delay=timedelta(seconds=9)),
                     NewJob("t", queue="new", unique_key="k"),
                 ):
-                    with pytest.raises(EngineUnavailable, match="is full"):
+                    with pytest.raises(EngineUnavailable, match="is out of memory"):
                         engine.insert([new] * 3, ids=ids)
-                with pytest.raises(EngineUnavailable, match="is full"):
+                with pytest.raises(EngineUnavailable, match="is out of memory"):
                     engine.insert_many(NewJob("t"), [("[]", "{}")] * 2500)
                 assert keys(admin) == before
 
@@ -427,7 +427,7 @@ class TestServer:
                     Ack(jobs[1].id, jobs[1].claim, JobState.RETRYABLE, error="{}"),
                     Ack(jobs[2].id, jobs[2].claim, JobState.SCHEDULED, delay=60.0, is_spent=False),
                 ]
-                assert worker.ack(outcomes) == {job.id for job in jobs}
+                assert worker.ack(outcomes).accepted == {job.id for job in jobs}
                 [again] = worker.fetch("default", 5, me)
                 assert worker.rescue([me]).requeued == 1
             finally:
@@ -444,7 +444,7 @@ class TestServer:
             admin.flushall()
 
             assert worker.beat([me]) == []  # which tells the worker that it is taken for dead
-            assert worker.ack(completed(job)) == set()
+            assert worker.ack(completed(job)).accepted == set()
             engine.insert([NewJob("t")])
             assert worker.fetch("default", 1, me) == []
 
@@ -463,8 +463,8 @@ class TestServer:
             [job] = worker.fetch("default", 1, me)
             assert (job.id, job.task) == (stale.id, "second")
 
-            assert worker.ack(completed(stale, result='"first"')) == set()
-            assert worker.ack(completed(job, result='"second"')) == {job.id}
+            assert worker.ack(completed(stale, result='"first"')).accepted == set()
+            assert worker.ack(completed(job, result='"second"')).accepted == {job.id}
 
 
 class TestValues:
@@ -524,7 +524,7 @@ class TestValues:
             with pytest.raises(EngineRefused):
                 worker.ack([*completed(one), bad, *completed(three)])
 
-            assert worker.ack(completed(one, three)) == {one.id, three.id}
+            assert worker.ack(completed(one, three)).accepted == {one.id, three.id}
 
     def test_every_priority_has_its_place_and_keeps_its_order(self, engine):
         priorities = [-100, 100, 0, -1, 1, 99, -99]
@@ -548,7 +548,7 @@ class TestValues:
         with a_worker(engine) as (worker, me):
             claimed = worker.fetch("default", 4, me)
             assert [job.id - last for job in claimed] == [4, 1, 2, 3]
-            assert worker.ack(completed(*claimed)) == {job.id for job in jobs}
+            assert worker.ack(completed(*claimed)).accepted == {job.id for job in jobs}
         assert engine.get(last + 1).state == JobState.COMPLETED
         assert engine.count(JobFilter()).count == 4
 
@@ -558,7 +558,7 @@ class TestValues:
         with a_worker(engine) as (worker, me):
             jobs = worker.fetch("default", 9000, me)
             assert [job.args for job in jobs] == [f"[{n}]" for n in range(9000)]
-            assert len(worker.ack(completed(*jobs))) == 9000
+            assert len(worker.ack(completed(*jobs)).accepted) == 9000
         assert len(many.ids) == 100_000
         assert engine.counts()[0].states == {"available": 91_000}
 
@@ -586,7 +586,7 @@ class TestValues:
         with a_worker(engine) as (worker, me):
             jobs = worker.fetch("default", 40, me)
 
-            assert len(worker.ack(completed(*jobs, result=large))) == 40
+            assert len(worker.ack(completed(*jobs, result=large)).accepted) == 40
 
         assert len(engine.get(jobs[-1].id).result) == 500_000
 
@@ -724,8 +724,8 @@ class TestPrefix:
         stores.empty(url)
         engine = RedisEngine(url)
         engine.insert([NewJob("t")])
-        engine._nodes._first = ("127.0.0.1", 1)
-        engine._nodes._home = ("127.0.0.1", 2)
+        engine.nodes._first = ("127.0.0.1", 1)
+        engine.nodes._home = ("127.0.0.1", 2)
         engine.close()
 
         assert engine.counts()[0].states == {"available": 1}
@@ -741,5 +741,5 @@ class TestPrefix:
             engine.insert_many(NewJob("t"), [("[]", "{}")] * 2500)
 
             assert listener.wait(LONG) == {"default"}
-            assert len(worker.ack(completed(*worker.fetch("default", 2500, me)))) == 2500
+            assert len(worker.ack(completed(*worker.fetch("default", 2500, me))).accepted) == 2500
         engine.close()

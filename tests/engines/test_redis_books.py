@@ -225,7 +225,7 @@ def test_without_memory_a_verb_does_all_of_it_or_nothing(engine: RedisEngine, wo
             try:
                 somebody.act()
             except EngineUnavailable as error:
-                refused += "is full" in str(error)
+                refused += "is out of memory" in str(error)
             if turn % 10 == 9:
                 audit(engine)
     finally:

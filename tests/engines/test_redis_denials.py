@@ -75,11 +75,11 @@ def said(url: str) -> str:
 
 class TestLogin:
     def test_a_missing_password_belongs_into_the_url(self, server):
-        assert "wants a password, which belongs into the url" in said(url(server, ""))
+        assert "requires a password. Add it to the URL" in said(url(server, ""))
 
     def test_a_wrong_one_is_told(self, server):
-        assert "does not take the user and password" in said(url(server, ":wrong@"))
-        assert "does not take the user and password" in said(url(server, "nobody:wrong@"))
+        assert "rejected the user and password" in said(url(server, ":wrong@"))
+        assert "rejected the user and password" in said(url(server, "nobody:wrong@"))
 
     def test_a_database_that_there_is_not_is_told(self, server):
         assert "has no database 99" in said(url(server, password(server), 99))
@@ -154,7 +154,7 @@ class TestWorker:
             assert running.wait(20) == 1, running.log
 
         assert running.log.count("CRITICAL store.concern") == 1
-        assert "does not take the user and password" in running.log
+        assert "rejected the user and password" in running.log
         assert "Traceback" not in running.log
 
 
@@ -165,5 +165,5 @@ def test_queuehealth_says_what_to_correct(server: embedded.ValkeyServer, setting
     with pytest.raises(SystemExit):
         call_command("queuehealth", stdout=out)
 
-    assert re.match(r"BAD   server: The server at .* wants a password", out.getvalue())
+    assert re.match(r"BAD   server: The server at .* requires a password", out.getvalue())
     assert "Is it up" not in out.getvalue()

@@ -96,9 +96,11 @@ def test_a_worker_begins_runs_what_waits_and_ends(engine, worker, admin):
                 Ack(asleep.id, asleep.claim, JobState.SCHEDULED, delay=60.0, is_spent=False),
                 Ack(back.id, back.claim, JobState.AVAILABLE, is_spent=False),
             ]
-        ) == {done.id, failed.id, again.id, asleep.id, back.id}
+        ).accepted == {done.id, failed.id, again.id, asleep.id, back.id}
         [taken] = worker.take("once", 1, me)
-        assert worker.ack([Ack(taken.id, taken.claim, JobState.COMPLETED, finished=1.0, taken=taken)]) == {taken.id}
+        assert worker.ack([Ack(taken.id, taken.claim, JobState.COMPLETED, finished=1.0, taken=taken)]).accepted == {
+            taken.id
+        }
         worker.deregister([me])
 
         assert engine.get(done.id).result == "kept"
@@ -196,7 +198,7 @@ def test_the_crontab_changes_and_skips_and_only_its_jobs_are_refused(engine, adm
 )
 def test_an_enqueue_is_refused_with_a_sentence_that_says_what_to_do(engine, admin, enqueue):
     with full(admin):
-        with pytest.raises(EngineUnavailable, match=r"memory .* is full.*prunejobs.*maxmemory") as caught:
+        with pytest.raises(EngineUnavailable, match=r"is out of memory.*prunejobs.*maxmemory") as caught:
             enqueue(engine)
     assert "script" not in str(caught.value)
 

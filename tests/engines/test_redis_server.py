@@ -66,7 +66,7 @@ class TestInspect:
     @pytest.mark.parametrize(
         ("settings", "persistence", "word"),
         [
-            ({"appendonly": True, "appendfsync": "no"}, "append-only file, fsync no", "thirty seconds"),
+            ({"appendonly": True, "appendfsync": "no"}, "append-only file, fsync no", "30 seconds"),
             ({"appendonly": False, "save": "3600 1"}, "snapshots only", "since the last one"),
             ({"appendonly": False, "save": ""}, "none", "a restart loses all jobs"),
         ],
@@ -107,10 +107,10 @@ class TestInspect:
 
         with pytest.raises(SystemExit):
             call_command("queuehealth", stdout=out)
-        with pytest.raises(CommandError, match=r"is a replica.* point the url at the primary"):
+        with pytest.raises(CommandError, match=r"is a read-only replica.* Point the URL at the primary"):
             call_command("queuestats")
 
-        assert re.match(r"BAD   server: .* is a replica.* point the url at the primary", out.getvalue())
+        assert re.match(r"BAD   server: .* is a read-only replica.* Point the URL at the primary", out.getvalue())
 
     def test_a_server_that_is_almost_full_is_told(self, start: Start) -> None:
         url = start(appendonly=True)
@@ -129,7 +129,7 @@ class TestInspect:
 
         assert (concern.id, concern.is_fatal, concern.keeps_jobs_out) == ("djqueue.W008", False, True)
         assert (first.name, first.level) == ("server", "bad")
-        assert "is full" in first.text
+        assert "out of memory" in first.text
         assert "prunejobs" in first.advice
 
     def test_who_may_not_ask_is_told_that_nobody_can_tell(self, start: Start) -> None:
@@ -213,4 +213,4 @@ class TestWorker:
 
         # At first, and after two and four seconds more.
         assert 1 <= running.log.count("supervisor.waiting") <= 3, running.log
-        assert 1 <= running.log.count("service.failure service=heart") <= 3, running.log
+        assert 1 <= running.log.count("service.failure service=heartbeat") <= 3, running.log

@@ -74,7 +74,7 @@ class TestReservedIds:
         push(ids)
         [claimed] = worker.fetch("default", 1, me)
         push(ids)
-        assert worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)]) == set(ids)
+        assert worker.ack([Ack(claimed.id, claimed.claim, JobState.COMPLETED)]).accepted == set(ids)
         push(ids)
 
         assert worker.fetch("default", 1, me) == []

@@ -318,7 +318,7 @@ def test_whatever_comes_in_whatever_order_each_job_runs_once(
                     acks.append(Ack(job.id, job.claim, JobState.RETRYABLE))
                 else:
                     acks.append(Ack(job.id, job.claim, JobState.COMPLETED))
-            accepted = worker.ack(acks)
+            accepted = worker.ack(acks).accepted
             done += [ack.id for ack in acks if ack.state is JobState.COMPLETED and ack.id in accepted]
             if jobs:
                 idle_since = time.monotonic()

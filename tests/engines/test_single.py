@@ -111,7 +111,7 @@ class TestOneStatement:
             [job] = postgres.insert([NEW])
 
         assert Job.objects.get().pk == job.id
-        assert "No worker could be woken" in caplog.text
+        assert "Could not wake workers" in caplog.text
 
     def test_with_server_side_binding_it_is_one_too(self, postgres):
         with server_side_binding(), CaptureQueriesContext(connection) as queries:

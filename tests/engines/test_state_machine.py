@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
         wait = delay if state in ("retryable", "scheduled") else 0
         ack = Ack(claimed.job, claimed.claim, JobState(state), delay=float(wait), is_spent=is_spent)
 
-        accepted = self.worker_engine.ack([ack], now=now)
+        accepted = self.worker_engine.ack([ack], now=now).accepted
 
         is_valid = job.state == "executing" and job.claim == claimed.claim
         assert accepted == ({job.id} if is_valid else set())

@@ -50,7 +50,7 @@ def fetch(worker: Roles, me: UUID, now: datetime = NOW) -> ClaimedJob:
 
 
 def end(worker: Roles, job: ClaimedJob, state: JobState = JobState.COMPLETED, now: datetime = NOW, **fields) -> None:
-    assert worker.ack([Ack(job.id, job.claim, state, started=0.0, **fields)], now=now) == {job.id}
+    assert worker.ack([Ack(job.id, job.claim, state, started=0.0, **fields)], now=now).accepted == {job.id}
 
 
 def forget(worker: Roles, now: datetime = NOW + SECOND) -> int:

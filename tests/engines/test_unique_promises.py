@@ -194,7 +194,7 @@ class TestTransactions:
                 Job.objects.create(task="tests.task", unique_key="k", ready_at=timezone.now())
             return execute(self, name, params)
 
-        with transaction.atomic(), mock.patch.object(type(worker), "_release", return_value=set()):
+        with transaction.atomic(), mock.patch("djqueue.engines.postgres.fetcher.release", return_value=set()):
             end(worker, job)
             with mock.patch.object(unique._DjangoInsertion, "_execute", taken_in_between), transaction.atomic():
                 twin = insert(engine, FOLLOW_UP)

@@ -18,11 +18,11 @@ from django.db import OperationalError, connection, connections, transaction
 from djqueue.engines.postgres import unique
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.engine import PostgresEngine
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 from djqueue.models import Job, UniqueKey
 from tests.engines.test_unique import COMPLETED, DEBOUNCE, FOLLOW_UP, REPLACE, RULES, WINDOW, fetch, insert
+from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -178,7 +178,7 @@ class TestLocks:
         with transaction.atomic():
             insert(engine, rule)
 
-            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]) == {job.id}
+            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
 
     def test_not_even_when_the_job_was_claimed_while_the_duplicate_waited_for_its_row(
         self, engine, pool, session, worker, me
@@ -193,7 +193,7 @@ class TestLocks:
         def twin_and_ack() -> tuple[InsertedJob, set[int]]:
             with transaction.atomic():
                 twin = insert(engine, REPLACE, args="[2]")
-                return twin, worker.ack([Ack(first.id, 1, JobState.COMPLETED)])
+                return twin, worker.ack([Ack(first.id, 1, JobState.COMPLETED)]).accepted
 
         both = elsewhere(pool, twin_and_ack)
         wait_until_somebody_is_blocked()
@@ -210,7 +210,7 @@ class TestLocks:
 
         with transaction.atomic():
             insert(engine, FOLLOW_UP, args="[3]")
-            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]) == {job.id}
+            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
             assert worker.stage().count == 0
             assert worker.fetch("default", 9, me) == []
 
@@ -323,7 +323,7 @@ def test_twelve_threads_that_enqueue_one_key_never_make_two_live_jobs(engine, wo
                 transaction.set_rollback(random.random() < 0.3)
             ids.add(job.id)
 
-    def execute(worker: PostgresWorkerEngine, me: UUID) -> None:
+    def execute(worker: Roles, me: UUID) -> None:
         for job in worker.fetch("default", 5, me):
             state = random.choice([JobState.COMPLETED, JobState.DISCARDED, JobState.RETRYABLE])
             worker.ack([Ack(job.id, job.claim, state, delay=random.choice([0, 0.01]))])

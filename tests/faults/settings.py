@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -16,6 +18,9 @@ if os.environ.get("DJQUEUE_TEST_SLOW"):
     INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults.slow"]
 if os.environ.get("DJQUEUE_TEST_SLOW_MODELS"):
     INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults.large"]
+if os.environ.get("DJQUEUE_TEST_STOP_AT_EXIT") and "djqueue.runtime.child" not in sys.modules:
+    # Stop signals without a pause, from the exit hooks of the supervisor to its very end.
+    atexit.register(subprocess.Popen, ["sh", "-c", f"while kill -TERM {os.getpid()} 2>/dev/null; do :; done"])
 if os.environ.get("DJQUEUE_TEST_LOGGING"):
     LOGGING = {
         "version": 1,

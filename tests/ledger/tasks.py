@@ -17,7 +17,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from djqueue import Cancel, Discard, Retry, Snooze, compat, task
+from djqueue import Cancel, Discard, Retry, Snooze, UnreadableJob, compat, task
 from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
 
@@ -387,6 +387,16 @@ def statement_timeout() -> str:
 @task(retry_on=[ValueError], max_attempts=3, backoff=0)
 def fail_with(kind: str) -> None:
     raise {"ValueError": ValueError, "KeyError": KeyError}[kind]("told to")
+
+
+@task(max_attempts=2, backoff=0)
+def fail_as_unreadable() -> None:
+    raise UnreadableJob("of another job")
+
+
+@task(max_attempts=2, backoff=0)
+async def fail_as_unreadable_async() -> None:
+    raise UnreadableJob("of another job")
 
 
 @task(discard_on=KeyError, max_attempts=3, backoff=0)

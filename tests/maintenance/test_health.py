@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -12,7 +13,7 @@ from django.core.management import CommandError, call_command
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, VacuumBlocker, WorkerHealth
+from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, TableHealth, VacuumBlocker, WorkerHealth
 from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.maintenance.health import Finding, judge, size, span
@@ -25,14 +26,16 @@ GOOD = Health(
     workers=[WorkerHealth("w", ["default"], 1.0, False)],
     leader_seconds=100.0,
     loops={"stager": 0.5, "pruner": 20.0, "lifeline": 1.0},
-    dead_rows=0,
-    live_rows=0,
-    vacuumed_seconds=3.0,
-    table_bytes=0,
-    fetch_index_bytes=0,
     history_rows=0,
-    history_bytes=0,
-    notification_usage=0.0,
+    tables=TableHealth(
+        dead_rows=0,
+        live_rows=0,
+        vacuumed_seconds=3.0,
+        table_bytes=0,
+        fetch_index_bytes=0,
+        history_bytes=0,
+        notification_usage=0.0,
+    ),
 )
 
 OLD = Concern(id="E", text="It is too old.", hint="Upgrade it.", is_fatal=True)
@@ -41,8 +44,8 @@ on_redis = pytest.mark.parametrize("engine", stores.REDIS, indirect=True)
 
 
 def changed(**fields: object) -> Health:
-    names = Health.__dataclass_fields__
-    return Health(**{**{name: getattr(GOOD, name) for name in names}, **fields})  # type: ignore[arg-type]
+    of_tables = {name: fields.pop(name) for name in TableHealth.__dataclass_fields__ if name in fields}
+    return replace(GOOD, **fields, tables=replace(GOOD.tables, **of_tables))  # type: ignore[arg-type,type-var]
 
 
 def wrong(health: Health, **options: float) -> list[Finding]:
@@ -67,13 +70,13 @@ class TestJudge:
             ({"queues": [QueueHealth("mail", 301.0, False, True)]}, "queue mail", "more workers", True),
             ({"queues": [QueueHealth("mail", 1.0, False, False)]}, "queue mail", "runworker --queues mail", True),
             ({"queues": [QueueHealth("mail", 900.0, True, True)]}, "queue mail", "Resume", False),
-            ({"holders": [VacuumBlocker("session", "pid 7", 301.0, 5)]}, "snapshots", "pg_terminate_backend", False),
-            ({"holders": [VacuumBlocker("replication slot", "old", None, 200_000)]}, "snapshots", "drop", False),
-            ({"holders": [VacuumBlocker("prepared transaction", "x", 400.0, 9)]}, "snapshots", "ROLLBACK", False),
+            ({"blockers": [VacuumBlocker("session", "pid 7", 301.0, 5)]}, "snapshots", "pg_terminate_backend", False),
+            ({"blockers": [VacuumBlocker("replication slot", "old", None, 200_000)]}, "snapshots", "drop", False),
+            ({"blockers": [VacuumBlocker("prepared transaction", "x", 400.0, 9)]}, "snapshots", "ROLLBACK", False),
             ({"dead_rows": 200_000}, "dead rows", "VACUUM djqueue_job", False),
             ({"is_autovacuum_on": False}, "dead rows", "autovacuum_enabled", False),
             ({"fetch_index_bytes": 2**30}, "sizes", "REINDEX", False),
-            ({"notification_usage": 0.5}, "notifications", "end it", True),
+            ({"notification_usage": 0.5}, "notifications", "End that session", True),
             ({"dead_rows": None}, "dead rows", "", False),
             ({"server": Inspection(server="Redis 5", concerns=[OLD])}, "server", "Upgrade", True),
             ({"server": Inspection(server="Redis 8", concerns=[FORGETFUL])}, "server", "appendonly", False),
@@ -135,9 +138,7 @@ class TestServer:
         assert "eviction: noeviction" in server.text
         # The servers of the tests write nothing to the disk.
         assert [(finding.level, "appendonly" in finding.advice) for finding in concerns] == [("warning", True)]
-        assert [finding.text for finding in findings if finding.name == "history"] == [
-            "Finished jobs that are kept: 1."
-        ]
+        assert [finding.text for finding in findings if finding.name == "history"] == ["1 finished job is kept."]
 
     def test_nothing_is_said_of_what_only_a_database_has(self, engine):
         names = {finding.name for finding in judge(engine.health())}

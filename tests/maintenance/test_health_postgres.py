@@ -32,9 +32,9 @@ def test_who_holds_a_snapshot_is_named(engine):
         reader.execute("SELECT 1")
         pid = reader.info.backend_pid
 
-        holders = engine.health().holders
+        blockers = engine.health().tables.blockers
 
-    [holder] = [one for one in holders if "djqueue report" in one.name]
+    [holder] = [one for one in blockers if "djqueue report" in one.name]
     assert holder.kind == "session"
     assert f"pid {pid}," in holder.name
     assert holder.age_seconds is not None
@@ -50,7 +50,7 @@ def test_a_worker_that_fell_silent_is_seen_and_serves_nothing(engine, me):
 
 
 def test_sizes_and_statistics_are_read(engine):
-    health = engine.health()
+    health = engine.health().tables
 
     assert health.is_autovacuum_on is True
     assert None not in (health.dead_rows, health.table_bytes, health.history_bytes, health.notification_usage)
@@ -59,7 +59,7 @@ def test_sizes_and_statistics_are_read(engine):
 def test_autovacuum_that_was_switched_off_is_seen(engine):
     execute("ALTER TABLE djqueue_job SET (autovacuum_enabled = false)")
     try:
-        assert engine.health().is_autovacuum_on is False
+        assert engine.health().tables.is_autovacuum_on is False
     finally:
         execute("ALTER TABLE djqueue_job RESET (autovacuum_enabled)")
 

@@ -141,7 +141,7 @@ def test_t44_an_ack_does_not_wait_for_an_uncommitted_holder_of_its_key(engine, w
         return real(keys, now)
 
     with mock.patch.object(worker, "_released", taken_meanwhile), held(lambda: None):
-        assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]) == {job.id}
+        assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
 
     assert len(busy) == 1
     worker.stage()

@@ -7,6 +7,7 @@ import pytest
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineDenied
 from djqueue.jobs.records import NewJob
@@ -51,14 +52,14 @@ def test_behind_a_pooler_no_connection_is_ended(engine, open_worker, me):
 
 
 def test_a_host_that_forbids_it_does_not_keep_jobs_from_being_rescued(engine, worker, me, monkeypatch, caplog):
-    run = type(worker)._run
+    run = PostgresMaintainer.run
 
     def refuse(self, name, params):
         if name == "disconnect":
             raise EngineDenied("must be a member of the role")
         return run(self, name, params)
 
-    monkeypatch.setattr(type(worker), "_run", refuse)
+    monkeypatch.setattr(PostgresMaintainer, "run", refuse)
 
     assert worker.disconnect([me]) == 0
-    assert "could not be ended" in caplog.text
+    assert "Could not close the connections" in caplog.text

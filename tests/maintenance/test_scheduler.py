@@ -298,7 +298,7 @@ class TestOverlap:
     @pytest.fixture
     def finish(self, worker: Roles) -> Callable[[ClaimedJob], None]:
         def finish(job: ClaimedJob) -> None:
-            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)], now=NOW) == {job.id}
+            assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)], now=NOW).accepted == {job.id}
 
         return finish
 

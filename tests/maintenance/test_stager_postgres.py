@@ -103,7 +103,7 @@ def test_short_delays_in_crowds_notify_nobody(open_listener):
 
 
 def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_told(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
+    monkeypatch.setattr("djqueue.engines.postgres.maintainer._SLOW_STAGE", -1)
     worker = open_worker().maintainer
     with worker.open_listener() as listener:
         listener.mark([STAGE])
@@ -123,7 +123,7 @@ def test_beside_dead_entries_it_goes_on_where_it_was_and_finds_late_ones_when_to
 
 
 def test_without_being_told_it_finds_late_ones_with_the_next_full_look(postgres, open_worker, monkeypatch):
-    monkeypatch.setattr("djqueue.engines.postgres.worker._SLOW_STAGE", -1)
+    monkeypatch.setattr("djqueue.engines.postgres.maintainer._SLOW_STAGE", -1)
     worker = open_worker().maintainer
     worker.stage()
     [late] = postgres.insert([NewJob("tests.task", delay=timedelta(microseconds=1))])
@@ -152,4 +152,4 @@ def test_a_job_that_cannot_be_staged_does_not_keep_back_the_others(postgres, ope
 
     assert counts == [19, 0]
     assert [job.id for job in jobs if state(postgres, job.id) == "scheduled"] == [jobs[7].id]
-    assert f"Job {jobs[7].id} cannot be staged" in caplog.text
+    assert f"Cannot stage job {jobs[7].id}" in caplog.text

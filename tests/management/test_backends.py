@@ -9,14 +9,14 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 
 pytestmark = pytest.mark.django_db
 
 
 def backend_with(**entry: Any) -> Any:
     with override_settings(TASKS={"default": {"BACKEND": "djqueue.backends.PostgresBackend", **entry}}):
-        return backend_of("default")
+        return store_of("default")
 
 
 def test_a_backend_without_problems_is_returned() -> None:
@@ -26,9 +26,9 @@ def test_a_backend_without_problems_is_returned() -> None:
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ({"OPTIONS": {"queues": {"mail": 20}}}, "The rules of queue 'mail' are a dict"),
-        ({"OPTIONS": {"database": "other"}}, "There is no database 'other'"),
-        ({"QUEUES": "mail"}, "QUEUES takes a list of names"),
+        ({"OPTIONS": {"queues": {"mail": 20}}}, "Invalid rules of queue 'mail' 20: use a dict"),
+        ({"OPTIONS": {"database": "other"}}, "The database 'other' is not defined in DATABASES"),
+        ({"QUEUES": "mail"}, "Invalid QUEUES 'mail': use a list of names"),
     ],
 )
 def test_what_the_system_checks_find_stops_a_command_with_its_hint(entry: dict[str, Any], sentence: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils.translation import override
 
+from djqueue import stores as entries
 from djqueue.benchmark.figures import Figure, plot, table
 from djqueue.benchmark.plot import Bar, Panel, draw
 from djqueue.benchmark.record import VARIABLE
@@ -141,7 +142,7 @@ def test_backends_take_turns_and_an_error_names_whose_it_is(bench_tasks: Any) ->
             raise scenarios.BenchmarkFailed("A job is lost.")
             yield
 
-    engine = bench_tasks.noop.get_backend().engine
+    engine = entries.store(bench_tasks.noop.backend).engine
     told: list[str] = []
     with pytest.raises(scenarios.BenchmarkFailed, match="left: A job is lost"):
         scenarios.measure([Fake("left", engine), Fake("right", engine)], told.append)
@@ -188,7 +189,7 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
     from djqueue.benchmark import scenarios
     from djqueue.benchmark.record import current
 
-    benchmark = scenarios.Benchmark("default", bench_tasks.noop.get_backend().engine)
+    benchmark = scenarios.Benchmark("default", entries.store(bench_tasks.noop.backend).engine)
     for index in (0, 1, 1):
         current().begin(index)
 
@@ -199,7 +200,7 @@ def test_a_job_that_ran_twice_is_found(bench_tasks: Any) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--backend", "none"), "There is no usable backend 'none'"),
+        (("--backend", "none"), "The backend 'none' in TASKS cannot be used"),
         (("--jobs", "3"), "--jobs takes a number from 100, not 3"),
         (("--concurrency", "0"), "--concurrency takes numbers from 1, separated by commas, not '0'"),
         (("--rates", "5,a"), "--rates takes numbers from 1, separated by commas, not '5,a'"),

@@ -141,15 +141,15 @@ class TestCsv:
             run(COUNT, path, "--map", "n=number:int")
 
         said = str(error.value).splitlines()
-        assert said[0] == "Line 3: It has 2 fields, and the first line has 1."
+        assert said[0] == "Line 3: The row has 2 fields, but the first line has 1."
         assert said[1].startswith("Line 4: 'n' is 'x': invalid literal for int()")
         assert said[2].startswith("Line 7: 'n' is 'y'")
 
     @pytest.mark.parametrize(
         ("header", "said"),
         [
-            ("a;n", "Its columns are separated by semicolons."),
-            ("a\tn", "Its columns are separated by tabs."),
+            ("a;n", "The columns are separated by semicolons."),
+            ("a\tn", "The columns are separated by tabs."),
             ("a,a", "Two columns have the same name."),
             ("b", "There is no column 'n'; there are: b."),
         ],
@@ -191,7 +191,9 @@ class TestBadLines:
     def test_bytes_that_are_no_text_are_told(self, tmp_path: Path) -> None:
         (tmp_path / "a.jsonl").write_bytes(b'[1]\n["\xff"]\n["\xfc"]\n')
 
-        with pytest.raises(CommandError, match=r"Line 2: It is not UTF-8\. Convert .*\nLine 3: It is not UTF-8\.\n"):
+        with pytest.raises(
+            CommandError, match=r"Line 2: The line is not UTF-8\. Convert .*\nLine 3: The line is not UTF-8\.\n"
+        ):
             run(COUNT, str(tmp_path / "a.jsonl"))
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
@@ -201,7 +203,7 @@ class TestBadLines:
         with pytest.raises(CommandError) as error:
             run(COUNT, str(tmp_path / name))
 
-        assert str(error.value).count("It is not UTF-8. Convert the file") == 1
+        assert str(error.value).count("The line is not UTF-8. Convert the file") == 1
 
     def test_the_good_ones_are_stored_if_that_is_wanted(self, tmp_path: Path) -> None:
         path, rejects = write(tmp_path / "a.jsonl", *self.LINES), tmp_path / "rejects"
@@ -232,7 +234,7 @@ class TestBadLines:
             ((COUNT, "-", "--run-after", "soon"), "takes an ISO time or a duration"),
             ((COUNT, "-", "--map", "x"), "column=argument"),
             ((COUNT, "/dev/null", "--map", "x=nope"), r"count\(\) has no parameter 'nope'\. It has: number"),
-            ((COUNT, "-", "--map", "x=y:date"), "The types are"),
+            ((COUNT, "-", "--map", "x=y:date"), "Invalid type 'date': use"),
         ],
     )
     def test_wrong_arguments_are_a_sentence(self, args: tuple[str, ...], said: str) -> None:

@@ -38,7 +38,7 @@ def test_missing_rights_are_told_apart_from_a_database_that_is_away() -> None:
     assert database_problem(OperationalError("connection refused\n"), "queue") == (
         "The database 'queue' cannot be reached: connection refused"
     )
-    assert "does not take the user and password" in database_problem(
+    assert "rejected the user and password" in database_problem(
         OperationalError('FATAL:  password authentication failed for user "anna"'), "default"
     )
     assert database_problem(DatabaseError("no partition"), "default") == (

@@ -92,7 +92,7 @@ class TestByIds:
         api.cancel(job)
 
         assert run("discard", job.id, 999, code=3) == (
-            f"{job.id}: skipped: It is cancelled already.\n999: skipped: There is no such job.\n"
+            f"{job.id}: skipped (already cancelled).\n999: skipped (no such job).\n"
         )
         assert run("retry", job.id) == f"{job.id}: available again.\n"
         assert run("discard", job.id) == f"{job.id}: discarded.\n"
@@ -101,7 +101,7 @@ class TestByIds:
     def test_with_a_bad_id_nothing_is_done(self, run: Run) -> None:
         job = add.enqueue(1)
 
-        with pytest.raises(CommandError, match="'x' is no id of a job"):
+        with pytest.raises(CommandError, match="Invalid job id 'x'"):
             run("cancel", job.id, "x")
 
         assert len(live()) == 1
@@ -189,7 +189,7 @@ class TestByFilter:
 
 
 def test_an_unknown_backend_is_named(run: Run) -> None:
-    with pytest.raises(CommandError, match="There is no usable backend 'nowhere' in TASKS"):
+    with pytest.raises(CommandError, match="The backend 'nowhere' in TASKS cannot be used"):
         run("pause", "mail", "--backend", "nowhere")
 
 

@@ -25,7 +25,7 @@ def test_the_file_that_is_read_is_not_overwritten_by_its_rejects(tmp_path: Path,
     else:
         rejects.symlink_to(path)
 
-    with pytest.raises(CommandError, match="is the file that is read"):
+    with pytest.raises(CommandError, match="is the input file"):
         run(COUNT, str(path), "--continue-on-error", "--rejects", str(rejects))
 
     assert (path.read_text(), stored()) == ("[1]\n?\n", [])
@@ -35,7 +35,7 @@ def test_rejects_of_an_earlier_run_are_not_overwritten(tmp_path: Path) -> None:
     path, rejects = write(tmp_path / "a.jsonl", [1], "?"), tmp_path / "rejects"
     rejects.write_text("!")
 
-    with pytest.raises(CommandError, match="another name, or remove"):
+    with pytest.raises(CommandError, match="another name for --rejects, or remove"):
         run(COUNT, path, "--continue-on-error", "--rejects", str(rejects))
 
     assert (rejects.read_text(), stored()) == ("!", [])

@@ -67,3 +67,17 @@ def test_a_health_probe_whose_reader_left_is_answered_by_its_exit_code() -> None
     done = run("queuehealth", redirected=CLOSED_PIPE, unbuffered="1")
 
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_what_the_encoding_of_the_terminal_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    task = "tests.ledger.tasks.count"
+
+    added = run("cron", "add", "m\xfcll", "0 3 * * *", task, "--args", "[1]", redirected="1>&2")
+    listed = run("cron", "list", redirected="1>&2")
+
+    assert added.returncode == 0, added.stderr
+    assert "m\\xfcll is added" in added.stderr
+    assert listed.returncode == 0, listed.stderr
+    assert "m\\xfcll" in listed.stderr
+    assert "Traceback" not in added.stderr + listed.stderr

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.jobs.records import Ack, TakenJob
+from djqueue.jobs.records import Ack, Acked, TakenJob
 from djqueue.jobs.states import JobState
 from djqueue.runtime.acker import BATCH_CHARACTERS, LARGE_CHARACTERS, LONELY_FAILURES, Acker
 from djqueue.runtime.claims import ClaimBlock
@@ -25,7 +25,7 @@ class Store:
         self.hangs_up_at: Callable[[Sequence[Ack]], bool] = lambda acks: False
         self.batches: list[int] = []
 
-    def ack(self, acks: Sequence[Ack]) -> set[int]:
+    def ack(self, acks: Sequence[Ack]) -> Acked:
         self.batches.append(len(acks))
         if self.hangs_up_at(acks):
             raise EngineUnavailable("It hung up.")
@@ -34,7 +34,7 @@ class Store:
         if any(ack.id in self.bad and ack.state is JobState.COMPLETED for ack in acks):
             raise EngineRefused("no such value")
         self.stored.extend(acks)
-        return {ack.id for ack in acks} - self.stale
+        return Acked({ack.id for ack in acks} - self.stale)
 
     def close(self) -> None: ...
 
@@ -137,7 +137,7 @@ def test_a_store_that_goes_away_between_single_writes_gets_each_outcome_once(cla
     fill(acker, claims, [1, 2, 3])
     ack = store.ack
 
-    def away_after_the_first(acks: Sequence[Ack]) -> set[int]:
+    def away_after_the_first(acks: Sequence[Ack]) -> Acked:
         accepted = ack(acks)
         store.is_away = True
         return accepted
@@ -289,7 +289,7 @@ def test_t62_an_outcome_whose_job_the_store_can_do_nothing_with_keeps_no_other(c
     store = Store()
     ack = store.ack
 
-    def refuse_one(acks: Sequence[Ack]) -> set[int]:
+    def refuse_one(acks: Sequence[Ack]) -> Acked:
         if any(one.id == 1 for one in acks):
             raise EngineRefused("What the store has of it is bad.")
         return ack(acks)
@@ -311,10 +311,10 @@ def test_t18_what_was_stored_before_the_store_went_away_is_not_taken_for_stale(c
     fill(acker, claims, [1, 2, 3])
     ack = store.ack
 
-    def store_a_part(acks: Sequence[Ack]) -> set[int]:
+    def store_a_part(acks: Sequence[Ack]) -> Acked:
         store.ack = ack  # type: ignore[method-assign]
         absence = EngineUnavailable("away after the first two")
-        absence.accepted = frozenset(ack(acks[:2]))
+        absence.accepted = frozenset(ack(acks[:2]).accepted)
         store.stale = set(absence.accepted)  # as the store would answer for them from now on
         raise absence
 
@@ -332,7 +332,7 @@ def test_t24_the_text_of_a_failure_is_degraded_where_the_store_lacks_a_character
     acker = Acker(store, claims)  # type: ignore[arg-type]
     ack = store.ack
 
-    def latin(acks: Sequence[Ack]) -> set[int]:
+    def latin(acks: Sequence[Ack]) -> Acked:
         if any(not (ack.error or "").isascii() for ack in acks):
             raise EngineRefused("no such character")
         return ack(acks)

@@ -113,7 +113,7 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
 
     assert (stored(result).state, stored(result).errors[0]["message"]) == (
         "discarded",
-        "Interrupted; it runs at most once.",
+        "The job was interrupted, and its queue delivers at most once.",
     )
 
 
@@ -173,9 +173,9 @@ def test_t15_a_job_that_was_put_back_counts_as_such_although_nobody_can_be_woken
         def away(queues):
             raise EngineUnavailable("Away.")
 
-        monkeypatch.setattr(worker, "wake", away)
+        monkeypatch.setattr(worker.fetcher, "wake", away)
 
-        assert worker.ack([back(job)]) == {job.id}
+        assert worker.ack([back(job)]).accepted == {job.id}
     assert states() == {"available": 1}
 
 
@@ -187,7 +187,7 @@ def test_t52_a_job_that_is_put_back_does_not_wait_for_a_transaction_that_takes_i
         with transaction.atomic():
             [other] = engine().insert([NewJob("a.task", queue="once", unique_key="k")])
 
-            assert worker.ack([back(job)]) == {job.id}
+            assert worker.ack([back(job)]).accepted == {job.id}
 
             assert engine().get(job.id).state is JobState.AVAILABLE
     assert engine().get(job.id).unique_key is None

@@ -52,7 +52,7 @@ def pids(count: int = 3, between: Callable[[], Any] = lambda: None, *, is_clean:
         for _ in range(count):
             seen.append(pid())
             between()
-            django_connections.settle(is_clean=is_clean)
+            django_connections.give_back(is_clean=is_clean)
         return seen
 
     return list(in_thread(work))
@@ -70,11 +70,11 @@ def test_t02_a_busy_thread_resets_its_session_instead_of_connecting() -> None:
 def test_t02_a_reset_session_is_like_a_new_one(change: str) -> None:
     def work() -> tuple[Any, Any]:
         pid()
-        django_connections.settle(is_clean=True)
+        django_connections.give_back(is_clean=True)
         new = look()
         execute(change)
         session = connection.connection.info.backend_pid
-        django_connections.settle(is_clean=True)
+        django_connections.give_back(is_clean=True)
         reset = look()
         assert connection.connection.info.backend_pid == session
         return new, reset
@@ -138,8 +138,8 @@ def test_t02_an_idle_thread_holds_no_session_that_django_would_have_closed() -> 
     def work() -> int:
         for _ in range(3):
             session = pid()
-            django_connections.settle(is_clean=True)
-        django_connections.release()
+            django_connections.give_back(is_clean=True)
+        django_connections.close_unkeepable()
         return session
 
     session = in_thread(work)
@@ -153,9 +153,9 @@ def test_t02_an_idle_thread_holds_no_session_that_django_would_have_closed() -> 
 def test_t02_a_session_that_has_ended_is_not_handed_out() -> None:
     def work() -> tuple[int, int]:
         pid()
-        django_connections.settle(is_clean=True)
+        django_connections.give_back(is_clean=True)
         session = pid()
-        django_connections.settle(is_clean=True)
+        django_connections.give_back(is_clean=True)
         with _other() as other:
             other.execute("SELECT pg_terminate_backend(%s, 10000)", [session])
         return session, pid()
@@ -201,7 +201,7 @@ def test_t02_djangos_pool_gets_its_connection_back_between_two_jobs(
         def work() -> list[psycopg.Connection]:
             for _ in range(2):
                 pid()
-                django_connections.settle(is_clean=is_clean)
+                django_connections.give_back(is_clean=is_clean)
             return list(connection.pool.given_back)
 
         given_back = in_thread(work)
@@ -217,7 +217,7 @@ def test_a_thread_without_connections_asks_django_for_none(monkeypatch: pytest.M
 
     def work() -> bool:
         django_connections.require_no_open_transaction()
-        django_connections.settle(is_clean=True)
+        django_connections.give_back(is_clean=True)
         return True
 
     monkeypatch.setattr(django_connections, "close_all", lambda: None)

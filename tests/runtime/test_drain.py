@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from djqueue.compat import task_backends
+from djqueue import stores as entries
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import Ack, WorkerInfo
 from djqueue.jobs.states import JobState
@@ -21,14 +21,16 @@ from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.children import Child
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
-from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
-from djqueue.runtime.worker import END_DONE, END_REPLACE, LaneSpec
+from djqueue.runtime.specs import LaneSpec, SupervisorSpec
+from djqueue.runtime.supervisor import Supervisor
+from djqueue.runtime.worker import END_DONE, END_REPLACE
 from tests.backlog import engine, states, stored
 from tests.ledger import tasks
 from tests.processes import worker
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
@@ -47,7 +49,7 @@ class Bench:
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(Roles(store), self.claims)
-        self.lane = Lane(["default"], 1, start_thread=self._start, start_async=self._never)
+        self.lane = HeldLane(["default"], 1, begin_first(self.started), self._never)
         self.producer = Producer(
             self.worker,
             self.engine,
@@ -61,23 +63,18 @@ class Bench:
             on_finished=lambda *, is_drained: self.ends.append(is_drained),
         )
 
-    def _start(self, lane: Lane) -> None:
-        execution = lane.first_for_thread(lambda: None)
-        assert execution is not None
-        self.started.append(execution)
-
     def _never(self, *args: Any) -> None:
         raise AssertionError("no async job here")
 
     def store_outcome(self) -> None:
         """Store that the job which began last is completed. It has its slot still."""
-        job, _, _, place, _ = self.started[-1]
-        self.acker.put(Ack(job.id, job.claim, JobState.COMPLETED), place)
+        job = self.started[-1].job
+        self.acker.put(Ack(job.id, job.claim, JobState.COMPLETED), self.started[-1].claim_slot)
         self.acker.run_once()
 
     def free_slot(self) -> None:
         with self.lane._lock:
-            self.lane._finish(self.started[-1].place, 0.1)
+            self.lane._finish(self.started[-1], 0.1)
 
     def close(self) -> None:
         self.producer.on_stop()
@@ -188,8 +185,8 @@ def test_a_drain_is_not_over_when_a_claim_without_an_answer_is_given_back_at_the
 @pytest.mark.parametrize("is_drained", [True, False])
 def test_a_drain_looks_once_more_after_a_retired_worker(is_drained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SupervisorSpec(name="t", backend="default", lanes=(LaneSpec(queues=("default",), slots=1),), drain=True)
-    supervisor = Supervisor(spec, engine(), task_backends["default"].settings)
-    supervisor._spawn_after = [float("inf")]
+    supervisor = Supervisor(spec, engine(), entries.store("default").settings)
+    supervisor._successions.finish(0)
     ours, theirs = socket.socketpair()
     with theirs:
         retired = Child(

@@ -15,14 +15,17 @@ from uuid import uuid4
 
 import pytest
 
-from djqueue import telemetry
+from djqueue import Cancel, Discard, Retry, Snooze, telemetry
+from djqueue.exceptions import JobSignal
 from djqueue.jobs.records import ClaimedJob, TakenJob
 from djqueue.jobs.states import JobState
+from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.executor import DOUBTFUL_SECONDS, Executor
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
+from djqueue.runtime.executor import Executor
+from djqueue.runtime.lanes import Lane
+from djqueue.runtime.lifecycle import Lifecycle
 from djqueue.runtime.observers import Observers
-from djqueue.runtime.runs import Run
 from djqueue.runtime.timekeeper import GRACE_SECONDS, Timekeeper
 from djqueue.tasks.task import Task
 from tests.ledger import tasks
@@ -36,7 +39,7 @@ class Acks:
         self.taken: list[bool] = []
         """Whether the outcome carries its job, which the store does not have any more."""
 
-    def put(self, ack: Any, place: int) -> None:
+    def put(self, ack: Any, slot: int) -> None:
         self.put_back.append((ack.id, ack.state, ack.is_spent))
         self.results.append(ack.result)
         self.taken.append(ack.taken is not None)
@@ -50,21 +53,12 @@ class Bench:
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         observers = Observers(uuid4(), "default", type(None))
         observers._logs_start = observers._logs_finish = False  # whatever listens in a test process
-        self.executor = Executor(
-            uuid4(),
-            None,
-            self.acks,
-            self.claims,
-            observers,
-            max_result_bytes=1000,
-            on_stuck=lambda run: None,  # type: ignore[arg-type]
-        )
-        self.lane = Lane(
-            ["default"], slots, start_thread=self.executor.start_thread, start_async=self.executor.start_async
-        )
+        self.lifecycle = _lifecycle(self.acks, self.claims, observers)
+        self.executor = Executor(None, self.lifecycle, observers, max_result_bytes=1000)  # type: ignore[arg-type]
+        self.lane = Lane(["default"], slots, self.executor)
 
-    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
-        """Execute jobs, numbered from 0, to the end of all."""
+    def add(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
+        """Hand jobs, numbered from 0, to the lane."""
         now = datetime.now(UTC)
         self.lane.add(
             [
@@ -74,58 +68,57 @@ class Bench:
                         *(now, None, None, None, now, "[]", "{}", now),
                     ),
                     task,
-                    task.is_async,
                     self.claims.hold(number, 1),
                     time.monotonic(),
                 )
                 for number, (task, args) in enumerate(calls)
             ]
         )
+
+    def run(self, *calls: tuple[Task, list[Any]], max_attempts: int = 3) -> None:
+        """Execute jobs, numbered from 0, to the end of all."""
+        self.add(*calls, max_attempts=max_attempts)
         deadline = time.monotonic() + 20
         while not self.lane.is_idle:
             assert time.monotonic() < deadline
             time.sleep(0.01)  # a thread works; there is no event to wait on
         self.lane.dismiss_threads()
+        self.lifecycle.timekeeper.stop()
         self.executor.close()
 
 
-def _begin(seconds_since_beat: float, kind: type[ClaimedJob] = ClaimedJob) -> tuple[Any, Acks]:
+def _lifecycle(acks: Acks, claims: ClaimBlock, observers: Any) -> Lifecycle:
+    return Lifecycle(uuid4(), None, acks, claims, observers, on_stuck=lambda execution: None)  # type: ignore[arg-type]
+
+
+def _begin(seconds_since_beat: float, kind: type[ClaimedJob] = ClaimedJob) -> tuple[bool, Acks]:
     claims, acks = ClaimBlock.create(), Acks()
     claims.record_beat(time.monotonic() - seconds_since_beat)
-    executor = Executor(
-        uuid4(),
-        None,
-        acks,
-        claims,
-        None,
-        max_result_bytes=1000,
-        on_stuck=lambda run: None,  # type: ignore[arg-type]
-    )
     now = datetime.now(UTC)
     job = kind(7, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now)
-    run = executor._begin(Execution(job, tasks.noop, False, claims.hold(7, 1), time.monotonic()))
+    has_begun = _lifecycle(acks, claims, None).begin(Execution(job, tasks.noop, claims.hold(7, 1), time.monotonic()))
     claims.close()
-    return run, acks
+    return has_begun, acks
 
 
 def test_a_job_begins_in_a_worker_that_is_known_to_live() -> None:
-    run, acks = _begin(1)
+    has_begun, acks = _begin(1)
 
-    assert run is not None
+    assert has_begun
     assert acks.put_back == []
 
 
 def test_b12_a_worker_that_was_stopped_for_long_begins_nothing_that_it_had_claimed() -> None:
-    run, acks = _begin(DOUBTFUL_SECONDS + 1)
+    has_begun, acks = _begin(DOUBTFUL_SECONDS + 1)
 
-    assert run is None
+    assert not has_begun
     assert acks.put_back == [(7, JobState.AVAILABLE, False)]
 
 
 def test_what_such_a_worker_had_taken_out_of_the_store_goes_back_with_its_job() -> None:
-    run, acks = _begin(DOUBTFUL_SECONDS + 1, TakenJob)
+    has_begun, acks = _begin(DOUBTFUL_SECONDS + 1, TakenJob)
 
-    assert run is None
+    assert not has_begun
     assert (acks.put_back, acks.taken) == ([(7, JobState.AVAILABLE, False)], [True])
 
 
@@ -136,7 +129,7 @@ def test_the_connections_of_a_thread_are_given_back_when_the_end_of_its_job_cann
         raise RuntimeError("a log handler of the project")
 
     bench, settled = Bench(1), []
-    monkeypatch.setattr("djqueue.runtime.django_connections.settle", lambda *, is_clean: settled.append(is_clean))
+    monkeypatch.setattr("djqueue.runtime.django_connections.give_back", lambda *, is_clean: settled.append(is_clean))
     monkeypatch.setattr(Observers, "want_finish", lambda self, failure: True)
 
     with monkeypatch.context() as patch:
@@ -151,8 +144,8 @@ def test_the_connections_of_a_thread_are_given_back_after_a_job_that_has_expired
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, settled = Bench(1), []
-    monkeypatch.setattr("djqueue.runtime.django_connections.settle", lambda *, is_clean: settled.append(is_clean))
-    monkeypatch.setattr(bench.executor, "_begin", lambda execution: None)
+    monkeypatch.setattr("djqueue.runtime.django_connections.give_back", lambda *, is_clean: settled.append(is_clean))
+    monkeypatch.setattr(bench.lifecycle, "begin", lambda execution: False)
 
     bench.run((tasks.noop, []))
 
@@ -167,7 +160,7 @@ def test_what_fails_around_a_job_does_not_cost_its_slot(
         raise RuntimeError("a log handler of the project")
 
     bench = Bench(1)
-    monkeypatch.setattr("djqueue.runtime.django_connections.settle", fail)
+    monkeypatch.setattr("djqueue.runtime.django_connections.give_back", fail)
     monkeypatch.setattr(bench.executor._observers, "finished", fail)
     monkeypatch.setattr(Observers, "want_finish", lambda self, failure: True)
 
@@ -219,12 +212,33 @@ def test_async_jobs_that_never_wait_let_others_go_on() -> None:
 @pytest.mark.parametrize("task", [tasks.noop, tasks.find])
 def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> None:
     bench = Bench(2)
-    bench.executor.timekeeper.start()
+    bench.lifecycle.timekeeper.start()
 
     bench.run(*[(replace(task, timeout=timedelta(hours=1)), [])] * 500)
 
     assert len(bench.acks.put_back) == 500
-    eventually(lambda: (gc.collect(), sum(isinstance(each, Run) for each in gc.get_objects()) <= 2)[1])
+    eventually(lambda: (gc.collect(), sum(isinstance(each, Execution) for each in gc.get_objects()) <= 2)[1])
+
+
+SIGNALS: dict[str, JobSignal] = {
+    "scheduled": Snooze(60),
+    "retryable": Retry(delay=60),
+    "cancelled": Cancel("late"),
+    "discarded": Discard("late"),
+}
+
+
+def ask_for(state: str) -> None:
+    raise SIGNALS[state]
+
+
+@pytest.mark.parametrize("state", SIGNALS)
+def test_what_a_task_asks_for_after_its_deadline_counts(state: str) -> None:
+    bench = Bench(1)
+
+    bench.run((replace(tasks.noop, func=ask_for, timeout=timedelta(microseconds=1)), [state]))
+
+    assert [put_back[1] for put_back in bench.acks.put_back] == [state]
 
 
 def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +256,7 @@ def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(mon
 
     bench = Bench(1)
     monkeypatch.setattr(bench.executor, "_engine", Store())
-    monkeypatch.setattr(bench.acks, "settle_elsewhere", lambda place, accepted: None, raising=False)
+    monkeypatch.setattr(bench.acks, "finalize_elsewhere", lambda slot, is_accepted: None, raising=False)
     monkeypatch.setattr(Observers, "want_start", True)
     monkeypatch.setattr(Observers, "started", lambda self, run: happened.append("started"))
 
@@ -272,12 +286,12 @@ def test_what_a_failed_job_had_in_memory_is_free_without_the_garbage_collector(
 
 
 def test_t13_the_timekeeper_looks_at_the_earliest_deadline_and_wakes_for_no_later_one() -> None:
-    running: dict[int, Run] = {}
-    stuck: list[Run] = []
+    running: dict[int, Execution] = {}
+    stuck: list[Execution] = []
     keeper = Timekeeper(running, on_stuck=stuck.append)
-    late, soon = (_run(place, timeout) for place, timeout in enumerate((3600, 0.01)))
+    late, soon = (_execution(slot, timeout) for slot, timeout in enumerate((3600, 0.01)))
     for run in (late, soon):
-        running[run.execution.place] = run
+        running[run.claim_slot] = run
         keeper.watch(run)
     assert keeper.run_once() <= 0.01
 
@@ -295,8 +309,27 @@ def test_t13_the_timekeeper_looks_at_the_earliest_deadline_and_wakes_for_no_late
     assert keeper.run_once() == 3600
 
 
-def _run(place: int, timeout: float) -> Run:
+def _execution(slot: int, timeout: float) -> Execution:
     now = datetime.now(UTC)
     job = ClaimedJob(7, 1, "default", "x", "[]", "{}", 1, 3, 0, now, None, None, None, now, "[]", "{}", now)
     task = replace(tasks.noop, timeout=timedelta(seconds=timeout))
-    return Run(Execution(job, task, False, place, time.monotonic()))
+    execution = Execution(job, task, slot, time.monotonic())
+    execution.start()
+    return execution
+
+
+def test_an_error_in_the_last_steps_of_a_job_thread_is_logged_and_not_printed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise RuntimeError("Event loop is closed")  # the process is ending while its last thread frees a slot
+
+    bench = Bench(1)
+    monkeypatch.setattr(bench.executor.event_loop, "call", refuse)
+
+    # pytest turns an exception that ends a thread into a failure.
+    bench.add((tasks.noop, []), (tasks.find, []))
+
+    eventually(lambda: "Unexpected error in a job thread" in caplog.text)
+    assert bench.acks.put_back == [(0, JobState.COMPLETED, True)]
+    bench.executor.close()

@@ -10,7 +10,7 @@ import pytest
 from djqueue.jobs.records import Heartbeat
 from djqueue.runtime import heartbeat as heart
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.heartbeat import Heart
+from djqueue.runtime.heartbeat import Heartbeats
 
 
 class Clock:
@@ -37,8 +37,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def _watch(clock: Clock, engine: Beats) -> Heart:
-    return Heart(engine, on_dead=lambda worker: None)  # type: ignore[arg-type]
+def _watch(clock: Clock, engine: Beats) -> Heartbeats:
+    return Heartbeats(engine, on_dead=lambda worker: None)  # type: ignore[arg-type]
 
 
 def test_a_worker_is_silent_after_ten_seconds_of_unbroken_watching(clock: Clock) -> None:
@@ -87,7 +87,7 @@ def test_a_gap_in_the_watching_starts_the_wait_afresh(clock: Clock) -> None:
 
 def test_a_worker_that_ends_during_its_own_beat_disturbs_nobody() -> None:
     engine, block = Beats(), ClaimBlock.create()
-    beating = Heart(engine, on_dead=lambda worker: None)  # type: ignore[arg-type]
+    beating = Heartbeats(engine, on_dead=lambda worker: None)  # type: ignore[arg-type]
     beating.add(uuid4(), block)
     block.close()
 
@@ -95,7 +95,7 @@ def test_a_worker_that_ends_during_its_own_beat_disturbs_nobody() -> None:
 
 
 def test_after_an_outage_hearts_beat_again_before_anybody_may_miss_them() -> None:
-    assert heart.Heart.longest_pause_seconds < heart.SILENT_SECONDS / 2
+    assert heart.Heartbeats.longest_pause_seconds < heart.SILENT_SECONDS / 2
 
 
 def test_t18_a_worker_may_be_set_draining_while_another_thread_beats() -> None:
@@ -107,7 +107,7 @@ def test_t18_a_worker_may_be_set_draining_while_another_thread_beats() -> None:
 
     class One:
         is_ready = False
-        heart = Heart(Beats(), on_dead=lambda worker: None)  # type: ignore[arg-type]
+        heart = Heartbeats(Beats(), on_dead=lambda worker: None)  # type: ignore[arg-type]
 
     one, block = One(), ClaimBlock.create()
     first = Meddling(int=1)

@@ -4,16 +4,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from djqueue.runtime import lanes
-from djqueue.runtime.lanes import PREFETCH_LIMIT, PREFETCH_SECONDS, STANDBY_SECONDS, Execution, Lane
+from djqueue.runtime.execution import Execution
+from djqueue.runtime.lanes import PREFETCH_LIMIT, PREFETCH_SECONDS, STANDBY_SECONDS, Lane
+from tests.runtime.held_lane import HeldLane
 
 
 def execution(number: int, *, is_async: bool = False, age: float = 0.0) -> Execution:
-    return Execution(job=number, task=None, is_async=is_async, place=number, claimed=time.monotonic() - age)  # type: ignore[arg-type]
+    task = SimpleNamespace(is_async=is_async, timeout=None)
+    return Execution(number, task, number, time.monotonic() - age)  # type: ignore[arg-type]
 
 
 class Recorder:
@@ -24,17 +28,12 @@ class Recorder:
         self.tasks: list[Any] = []
 
     def lane(self, slots: int) -> Lane:
-        return Lane(
-            ["default"],
-            slots,
-            start_thread=self.start,
-            start_async=lambda lane, many: self.tasks.extend(one.job for one in many),
-        )
+        return HeldLane(["default"], slots, self.start, lambda many: self.tasks.extend(one.job for one in many))
 
     def start(self, lane: Lane) -> None:
-        place = len(self.threads)
+        index = len(self.threads)
         self.threads.append(None)
-        self.threads[place] = lane.first_for_thread(lambda: None).job  # type: ignore[union-attr]
+        self.threads[index] = lane.first_for_thread().job  # type: ignore[union-attr]
 
 
 def test_a_lane_that_knows_nothing_takes_only_what_it_has_slots_for() -> None:
@@ -50,8 +49,8 @@ def test_jobs_beyond_the_slots_wait_in_order() -> None:
     lane.add([execution(number) for number in range(4)])
 
     assert recorder.threads == [0, 1]
-    assert lane.next_for_thread(0, 0.01, lambda: None).job == 2  # type: ignore[union-attr, comparison-overlap]
-    assert lane.next_for_thread(1, 0.01, lambda: None).job == 3  # type: ignore[union-attr, comparison-overlap]
+    assert lane.next_for_thread(execution(0), 0.01).job == 2  # type: ignore[union-attr, comparison-overlap]
+    assert lane.next_for_thread(execution(1), 0.01).job == 3  # type: ignore[union-attr, comparison-overlap]
 
 
 def test_sync_and_async_jobs_share_the_slots() -> None:
@@ -61,7 +60,7 @@ def test_sync_and_async_jobs_share_the_slots() -> None:
     lane.add([execution(0), execution(1, is_async=True), execution(2, is_async=True)])
 
     assert (recorder.threads, recorder.tasks, lane.running) == ([0], [1], 2)
-    assert [one.job for one in lane.finish_async(0, 0.01)] == [2]  # type: ignore[misc, comparison-overlap]
+    assert [one.job for one in lane.finish_async(execution(0), 0.01)] == [2]  # type: ignore[misc, comparison-overlap]
 
 
 def test_short_jobs_raise_what_may_wait_and_one_long_job_ends_that() -> None:
@@ -69,9 +68,9 @@ def test_short_jobs_raise_what_may_wait_and_one_long_job_ends_that() -> None:
     lane.add([execution(number) for number in range(10)])
 
     for place in range(5):
-        lane.finish_async(place, 0.00001)
+        lane.finish_async(execution(place), 0.00001)
     short = lane.room()
-    lane.finish_async(5, 5.0)
+    lane.finish_async(execution(5), 5.0)
 
     assert short == PREFETCH_LIMIT + 5
     assert lane.room() == 6  # its free slots, and nothing beyond
@@ -82,7 +81,7 @@ def test_ten_millisecond_jobs_wait_for_fifty_milliseconds_of_work_at_most() -> N
     lane.add([execution(number) for number in range(100)])
 
     for place in range(100):
-        lane.finish_async(place, 0.01)
+        lane.finish_async(execution(place), 0.01)
 
     assert 500 <= lane.room() - 100 <= 600
 
@@ -91,7 +90,7 @@ def test_the_first_job_is_believed_to_be_like_the_others() -> None:
     lane = Recorder().lane(10)
     lane.add([execution(0)])
 
-    lane.finish_async(0, 0.02)
+    lane.finish_async(execution(0), 0.02)
 
     assert lane.room() == 10 + 25  # 50 ms of work
 
@@ -100,7 +99,7 @@ def test_t47_slots_full_of_long_jobs_take_nothing_ahead_however_short_the_jobs_b
     lane = Recorder().lane(10)
     lane.add([execution(number, is_async=True) for number in range(20)])
     for number in range(10):
-        lane.finish_async(number, 0.0001)
+        lane.finish_async(execution(number), 0.0001)
 
     flowing = lane.room()
     clock.now += 2 * PREFETCH_SECONDS
@@ -115,7 +114,7 @@ def test_t47_one_slot_that_moves_beside_long_jobs_takes_ahead_what_it_alone_can_
 
     for number in range(9, 1000):  # a job a millisecond
         clock.now += 0.001
-        lane.finish_async(number, 0.001)
+        lane.finish_async(execution(number), 0.001)
         lane.add([execution(number + 1, is_async=True)])
 
     assert lane.room() == 50
@@ -125,7 +124,7 @@ def test_t47_jobs_that_all_take_long_are_taken_ahead_as_ever(clock: Clock) -> No
     lane = Recorder().lane(100)
     lane.add([execution(number, is_async=True) for number in range(100)])
     clock.now += 0.2
-    lane.finish_async(0, 0.2)
+    lane.finish_async(execution(0), 0.2)
     lane.add([execution(100, is_async=True)])
 
     clock.now += 0.15
@@ -150,32 +149,32 @@ def test_the_producer_hears_of_room_once() -> None:
     heard: list[int] = []
     lane.on_room = lambda: heard.append(1)
 
-    lane.finish_async(0, 0.01)
+    lane.finish_async(execution(0), 0.01)
     lane.add([execution(1, is_async=True)])
-    lane.finish_async(0, 0.01)
+    lane.finish_async(execution(0), 0.01)
 
     assert heard == [1]
 
 
 class Threads:
-    """Serves a lane as an executor does, with a function in the place of tasks."""
+    """Threads of a lane, with a function in the place of the executor."""
 
     def __init__(self, slots: int, work: Callable[[int], object]) -> None:
         self.all: list[threading.Thread] = []
         self.ran: list[int] = []
         self._work = work
-        self.lane = Lane(["default"], slots, start_thread=self._start, start_async=lambda lane, many: None)
+        self.lane = HeldLane(["default"], slots, self._start)
 
     def _start(self, lane: Lane) -> None:
         self.all.append(threading.Thread(target=self._serve, args=(lane,)))
         self.all[-1].start()
 
     def _serve(self, lane: Lane) -> None:
-        one = lane.first_for_thread(lambda: None)
+        one = lane.first_for_thread()
         while one is not None:
-            self._work(one.place)
-            self.ran.append(one.place)
-            one = lane.next_for_thread(one.place, 0.001, lambda: None)
+            self._work(one.claim_slot)
+            self.ran.append(one.claim_slot)
+            one = lane.next_for_thread(one, 0.001)
 
     def add(self, count: int) -> None:
         self.lane.add([execution(number) for number in range(count)])
@@ -268,9 +267,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def called(clock: Clock, jobs: int) -> tuple[Lane, list[Lane]]:
     """A lane whose first thread runs the first of some jobs and has called a second thread, which has yet to come."""
     calls: list[Lane] = []
-    lane = Lane(["default"], 9, start_thread=calls.append, start_async=lambda lane, many: None)
+    lane = HeldLane(["default"], 9, calls.append)
     lane.add([execution(number) for number in range(jobs)])
-    first = lane.first_for_thread(lambda: None)
+    first = lane.first_for_thread()
     assert first is not None
     assert (first.job, len(calls)) == (0, 2)
     return lane, calls
@@ -279,7 +278,7 @@ def called(clock: Clock, jobs: int) -> tuple[Lane, list[Lane]]:
 def test_a_thread_that_comes_at_once_takes_a_job_and_calls_another(clock: Clock) -> None:
     lane, calls = called(clock, 3)
 
-    second = lane.first_for_thread(lambda: None)
+    second = lane.first_for_thread()
 
     assert second is not None
     assert (second.job, len(calls)) == (1, 3)
@@ -288,16 +287,16 @@ def test_a_thread_that_comes_at_once_takes_a_job_and_calls_another(clock: Clock)
 def test_a_thread_that_had_to_wait_for_the_interpreter_leaves_the_jobs_to_who_gets_on(clock: Clock) -> None:
     lane, calls = called(clock, 3)
     clock.now += 0.005
-    lane.next_for_thread(0, 0.0001, lambda: None)
+    lane.next_for_thread(execution(0), 0.0001)
 
     def finish() -> None:
-        lane.next_for_thread(0, 0.0001, lambda: None)
+        lane.next_for_thread(execution(0), 0.0001)
         lane.dismiss_threads()
-        lane.next_for_thread(0, 0.0001, lambda: None)
+        lane.next_for_thread(execution(0), 0.0001)
 
     clock.meanwhile = finish
 
-    assert lane.first_for_thread(lambda: None) is None
+    assert lane.first_for_thread() is None
     assert clock.sleeps == [STANDBY_SECONDS]
     assert (lane.is_idle, len(calls)) == (True, 2)
 
@@ -305,10 +304,10 @@ def test_a_thread_that_had_to_wait_for_the_interpreter_leaves_the_jobs_to_who_ge
 def test_a_thread_that_stands_by_takes_over_when_no_job_begins_any_more(clock: Clock) -> None:
     lane, calls = called(clock, 4)
     clock.now += 0.005
-    lane.next_for_thread(0, 0.0001, lambda: None)  # and this job does not end
+    lane.next_for_thread(execution(0), 0.0001)  # and this job does not end
     clock.meanwhile = lambda: setattr(clock, "now", clock.now + 0.005)
 
-    second = lane.first_for_thread(lambda: None)
+    second = lane.first_for_thread()
 
     assert second is not None
     assert (second.job, clock.sleeps, len(calls)) == (2, [STANDBY_SECONDS], 3)
@@ -318,20 +317,20 @@ def test_a_lane_goes_on_with_the_threads_it_has_when_there_are_no_more_to_be_had
     def refuse(lane: Lane) -> None:
         raise RuntimeError("can't start new thread")
 
-    lane = Lane(["default"], 2, start_thread=refuse, start_async=lambda lane, many: None)
+    lane = HeldLane(["default"], 2, refuse)
     lane.add([execution(0), execution(1)])
-    lane._start_thread = lambda lane: None  # there are some again
+    lane.on_thread = lambda lane: None  # there are some again
 
     lane.add([])
 
-    assert lane.first_for_thread(lambda: None).job == 0  # type: ignore[union-attr, comparison-overlap]
+    assert lane.first_for_thread().job == 0  # type: ignore[union-attr, comparison-overlap]
 
 
 def test_t73_that_there_are_no_more_threads_is_said_once_and_not_for_each_job(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(lane: Lane) -> None:
         raise RuntimeError("can't start new thread")
 
-    lane = Lane(["default"], 2, start_thread=refuse, start_async=lambda lane, many: None)
+    lane = HeldLane(["default"], 2, refuse)
 
     for place in range(100):
         lane.add([execution(place)])

@@ -23,12 +23,12 @@ from djqueue.runtime import heartbeat as heart_module
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.heartbeat import Heart
-from djqueue.runtime.lanes import Lane
+from djqueue.runtime.heartbeat import Heartbeats
 from djqueue.runtime.producer import Producer
 from djqueue.service import Service
 from tests.processes import eventually
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
@@ -60,7 +60,7 @@ class Led:
 
 
 def _producer(roles: Roles, claims: ClaimBlock) -> Service:
-    lane = Lane(["default"], 1, start_thread=lambda *_: None, start_async=lambda *_: None)
+    lane = HeldLane(["default"], 1)
     acker = Acker(roles.fetcher, claims)
     return Producer(
         _register(roles),
@@ -86,7 +86,7 @@ def _stage(roles: Roles) -> Service:
 LOOPS: dict[str, Callable[[Roles, ClaimBlock], Service]] = {
     "fetch": _producer,
     "ack": lambda roles, claims: Acker(roles.fetcher, claims),
-    "beat": lambda roles, claims: Heart(roles.registrar, on_dead=lambda worker: None),
+    "beat": lambda roles, claims: Heartbeats(roles.registrar, on_dead=lambda worker: None),
     "lead": lambda roles, claims: Leader(roles.maintainer, uuid4()),
     "stage": lambda roles, claims: _stage(roles),
     "prune": lambda roles, claims: _prune(roles),
@@ -142,9 +142,9 @@ def test_b36_a_job_that_runs_ten_times_longer_than_the_silence_is_started_once(
     monkeypatch.setattr(heart_module, "time", clock)
     with Roles(store) as mine, Roles(store) as theirs:
         worker = _register(mine)
-        beating = Heart(mine, on_dead=lambda worker: None)
+        beating = Heartbeats(mine, on_dead=lambda worker: None)
         beating.add(worker, claims)
-        watching = Heart(theirs, on_dead=lambda worker: None)
+        watching = Heartbeats(theirs, on_dead=lambda worker: None)
         lifeline = Lifeline(theirs, Led(), silent=watching.silent, dead=watching.dead)  # type: ignore[arg-type]
         store.insert([NewJob("tests.long")])
         [job] = mine.fetch("default", 1, worker)
@@ -154,7 +154,7 @@ def test_b36_a_job_that_runs_ten_times_longer_than_the_silence_is_started_once(
             watching.run_once()
             lifeline.run_once()
             clock.now += heart_module.BEAT_SECONDS
-        assert mine.ack([Ack(job.id, job.claim, JobState.COMPLETED)]) == {job.id}
+        assert mine.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
 
         # And the other way round: without beats it would not have lasted.
         store.insert([NewJob("tests.long")])

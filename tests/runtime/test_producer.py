@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.models import Job
@@ -17,15 +17,16 @@ from djqueue.runtime import producer
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Unsteady(PostgresWorkerEngine):
+class Unsteady(PostgresFetcher):
     """Claims, and loses the answer, as often as it is told."""
 
     losses = 0
@@ -46,13 +47,12 @@ class Bench:
         self.started: list[Execution] = []
         store = PostgresEngine("default")
         self.engine = Unsteady("default")
-        self.engine.register(
-            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
-        )
+        with Roles(store) as roles:
+            roles.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
         self.claims = ClaimBlock.create()
         self.claims.record_beat()
         self.acker = Acker(Roles(store), self.claims)
-        lane = Lane(["default"], 3, start_thread=self._start, start_async=_never)
+        lane = HeldLane(["default"], 3, begin_first(self.started), _never)
         self.producer = Producer(
             self.worker,
             self.engine,
@@ -64,18 +64,13 @@ class Bench:
             poll_interval_seconds=0.05,
         )
 
-    def _start(self, lane: Lane) -> None:
-        execution = lane.first_for_thread(lambda: None)
-        assert execution is not None
-        self.started.append(execution)
-
     def close(self) -> None:
         self.producer.on_stop()
         self.acker.on_stop()
         self.claims.close()
 
 
-def _never(lane: Lane, executions: Sequence[Any]) -> None:
+def _never(executions: Sequence[Any]) -> None:
     raise AssertionError("no async job here")
 
 
@@ -106,14 +101,14 @@ def test_a_claim_that_commits_after_the_first_look_is_found_later(
 ) -> None:
     monkeypatch.setattr(producer, "DOUBT_SECONDS", (0.0,))
     looks = 0
-    rescue = bench.engine.rescue
+    reclaim = bench.engine.reclaim
 
     def count(*args: Any, **kwargs: Any) -> Any:
         nonlocal looks
         looks += 1
-        return rescue(*args, **kwargs)
+        return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(bench.engine, "rescue", count)
+    monkeypatch.setattr(bench.engine, "reclaim", count)
     bench.engine.losses = 1
 
     with pytest.raises(EngineUnavailable):

@@ -123,7 +123,7 @@ class TestServer:
             # Its worker is unknown there now, and so dead; a successor takes its place.
             running.wait_for_log("worker.start", count=2)
             assert "worker.declared_dead" in running.log
-            assert "The store does not know it any more" in running.log
+            assert "The store has no row for it" in running.log
             result = tasks.record.enqueue("after")
             eventually(lambda: stored(result).state == "completed", explain=lambda: running.log)
             running.stop()
@@ -143,12 +143,12 @@ class TestServer:
                 tasks.describe.enqueue("x" * 20_000)
                 count += 1
 
-        with pytest.raises(EngineUnavailable, match="is full"):
+        with pytest.raises(EngineUnavailable, match="is out of memory"):
             fill()
         drain("-v", "1")
 
         assert states() == {"completed": count}
-        with pytest.raises(EngineUnavailable, match="is full"):
+        with pytest.raises(EngineUnavailable, match="is out of memory"):
             fill()
         with worker("-v", "1", env={"DJQUEUE_GIVE_UP_AFTER": "3", "DJQUEUE_KEEP": "0.001"}) as running:
             eventually(lambda: states() == {}, 30, lambda: (states(), running.log))

@@ -70,6 +70,6 @@ def test_a_scheduler_without_rights_ends_with_a_sentence(login: str) -> None:
     )
 
     assert ended.returncode == 1, ended.stderr
-    assert "CommandError: The database 'default' does not let djqueue work" in ended.stderr
+    assert "CommandError: The database 'default' denies djqueue a permission" in ended.stderr
     assert "Grant" in ended.stderr
     assert "Traceback" not in ended.stderr

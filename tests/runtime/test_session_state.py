@@ -267,7 +267,7 @@ class TestTimeouts:
 
 
 @pytest.mark.usefixtures("store")
-class TestLentThreads:
+class TestSharedThreads:
     @pytest.mark.parametrize("age", ["0", "3600"])
     def test_t51_threads_that_a_task_borrows_get_living_connections(
         self, age: str, monkeypatch: pytest.MonkeyPatch

@@ -187,3 +187,14 @@ def children(pid: int) -> list[int]:
 
 def command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["runworker", "runcron"])
+def test_stop_signals_during_the_shutdown_of_the_interpreter_do_not_change_the_exit_code(command: str) -> None:
+    env = {"DJANGO_SETTINGS_MODULE": "tests.faults.settings", "DJQUEUE_TEST_STOP_AT_EXIT": "1"}
+    with worker(env=env, command=command) as running:
+        running.wait_for_log("worker.start" if command == "runworker" else "Ctrl-C to stop")
+
+        running.stop()
+
+        assert running.wait() == 0, running.log

@@ -141,7 +141,7 @@ class TestExecutor:
         self, task: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bench = Bench(1)
-        monkeypatch.setattr("djqueue.runtime.executor.for_job", _fail)
+        monkeypatch.setattr("djqueue.runtime.lifecycle.ack_of", _fail)
 
         bench.run((task, []), (task, []))
 

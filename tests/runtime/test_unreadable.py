@@ -19,6 +19,7 @@ from djqueue import api, crontab
 from djqueue.jobs.records import Ack, JobFilter, WorkerInfo
 from djqueue.jobs.states import JobState
 from djqueue.models import Job
+from djqueue.tasks.task import Task
 from tests import settings as test_settings
 from tests import stores
 from tests.backlog import engine, live, stored
@@ -185,6 +186,17 @@ def _with_bad_json(payload: bytes) -> bytes:
     return msgpack.packb([*values, ["no JSON", kwargs]])
 
 
+@pytest.mark.parametrize("task", [tasks.fail_as_unreadable, tasks.fail_as_unreadable_async])
+def test_a_task_that_raises_unreadable_job_fails_like_any_other(task: Task) -> None:
+    result = task.enqueue()
+
+    drain()
+
+    job = stored(result)
+    assert (job.state, job.attempt) == (JobState.DISCARDED, 2)
+    assert [error["message"] for error in job.errors] == ["of another job"] * 2
+
+
 def test_t62_values_that_cannot_be_read_are_parked_and_the_queue_goes_on(server: Any) -> None:
     payloads = [int(tasks.record.enqueue("payload").id) for _ in GARBAGE]
     runs = [int(tasks.record.enqueue("run").id) for _ in GARBAGE]
@@ -275,7 +287,7 @@ def test_t62_a_run_that_is_spoiled_while_its_job_executes_is_written_anew(server
         [job] = worker.fetch("default", 1, me)
         server.set(f"{{djqueue}}:run:{id}", value)
 
-        assert worker.ack([Ack(id, job.claim, JobState.COMPLETED, 1.0, 2.0)]) == {id}
+        assert worker.ack([Ack(id, job.claim, JobState.COMPLETED, 1.0, 2.0)]).accepted == {id}
 
         assert stored_state(id) is JobState.COMPLETED
 

@@ -12,19 +12,20 @@ import pytest
 from django.db import connection
 
 from djqueue.engines.postgres import PostgresEngine
+from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.engines.postgres.listener import PostgresListener
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.records import ClaimedJob, WorkerInfo
 from djqueue.runtime import producer as producer_module
 from djqueue.runtime import watch
 from djqueue.runtime.acker import Acker
-from djqueue.runtime.cancels import LOOK_SECONDS as CANCEL_LOOK_SECONDS
+from djqueue.runtime.cancels import CHECK_SECONDS as CANCEL_CHECK_SECONDS
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock
-from djqueue.runtime.lanes import Execution, Lane
+from djqueue.runtime.execution import Execution
 from djqueue.runtime.producer import Producer
 from tests.ledger import tasks
 from tests.roles import Roles
+from tests.runtime.held_lane import HeldLane, begin_first
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,7 +33,7 @@ LONG = 10.0
 MANY = [f"tenant-{number:03}" for number in range(500)]
 
 
-class Looks(PostgresWorkerEngine):
+class Looks(PostgresFetcher):
     """Notes which queues are looked at."""
 
     def __init__(self) -> None:
@@ -79,15 +80,14 @@ class Bench:
         store = PostgresEngine("default")
         self.looks, self.marks = Looks(), Marks()
         self.worker = uuid4()
-        self.looks.register([WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)])
+        Roles(store).register(
+            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
+        )
         self.claims = ClaimBlock.create()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         self.acker = Acker(Roles(store), self.claims)
         self.started: list[Execution] = []
-        self.lanes = [
-            Lane(queues, slots, start_thread=self._start, start_async=lambda lane, many: None)
-            for queues, slots in lanes
-        ]
+        self.lanes = [HeldLane(queues, slots, begin_first(self.started)) for queues, slots in lanes]
         self.producer = Producer(
             self.worker,
             self.looks,
@@ -98,11 +98,6 @@ class Bench:
             Canceller(self.looks, {}),
             poll_interval_seconds=LONG,
         )
-
-    def _start(self, lane: Lane) -> None:
-        execution = lane.first_for_thread(lambda: None)
-        assert execution is not None
-        self.started.append(execution)
 
     def fall_asleep(self) -> None:
         """Let it look, mark, and look once more; the sleep is interrupted."""
@@ -235,11 +230,11 @@ def test_a_worker_that_was_silent_looks_everywhere_when_it_beats_again(
 ) -> None:
     one = bench()
     one.fall_asleep()
-    monkeypatch.setattr(producer_module, "SILENCE_SECONDS", -2000.0)
+    monkeypatch.setattr(producer_module, "STOP_FETCHING_SECONDS", -2000.0)
     tasks.noop.enqueue()
     one.producer.run_once()
     assert one.looks.at == []
-    monkeypatch.setattr(producer_module, "SILENCE_SECONDS", 6.0)
+    monkeypatch.setattr(producer_module, "STOP_FETCHING_SECONDS", 6.0)
 
     one.wake()
 
@@ -331,9 +326,9 @@ def test_t60_a_lost_wake_up_of_a_cancel_is_made_up_within_two_seconds_whatever_t
     one.fall_asleep()
     one.producer._canceller._running = {0: None}  # type: ignore[dict-item]  # something runs
 
-    assert one.producer._pause() <= CANCEL_LOOK_SECONDS
+    assert one.producer._pause() <= CANCEL_CHECK_SECONDS
     one.producer._canceller._running = {}
-    assert one.producer._pause() > CANCEL_LOOK_SECONDS
+    assert one.producer._pause() > CANCEL_CHECK_SECONDS
     one.producer._doubts, one.producer._doubt_after = [1.0], time.monotonic() + 3
     assert one.producer._pause() <= 3
 

@@ -1,10 +1,10 @@
 """The PostgreSQL engine.
 
-The verbs have one file in ``sql/`` each. ``engine.py`` holds those of the application, in the caller's transaction:
-``single.py`` stores one job, ``bulk.py`` many, ``unique.py`` those with keys; ``direct.py`` is the short way past Django's
-cursors; ``control.py`` cancels, retries and pauses, ``health.py`` looks. ``worker.py`` holds those of workers and
-maintenance, on a ``session.py`` of their own; ``fetch_cursor.py`` is where a fetch goes on, ``at_most_once.py`` what runs at most once.
-``cron.py`` is the crontab. ``listener.py`` waits for wake-ups, ``wakes.py`` sends them after the caller's commit.
+Each verb has a file in ``sql/``, and each role of ``engines/protocol`` a module of its name. The verbs of the application run
+in the caller's transaction (``application.py``), the others on a connection of their own (``session.py``). ``single.py``
+stores one job, ``bulk.py`` many, ``unique.py`` those with unique keys; ``direct.py`` is the short way past Django's cursors.
+``fetch_cursor.py`` is where a fetch continues, ``at_most_once.py`` what runs at most once, ``wakes.py`` wakes workers after
+the caller's commit.
 """
 
 from djqueue.engines.postgres.engine import PostgresEngine

@@ -1,8 +1,8 @@
 """Store many jobs of one kind by COPY.
 
-Five times as fast as INSERT from arrays, but it returns nothing, computes nothing and knows no ON CONFLICT: ids and times
-are asked for beforehand, and jobs with unique keys go another way. While a COPY is open its connection can do nothing
-else, so all that is stored is there, checked and encoded, before it begins.
+COPY is five times as fast as INSERT from arrays, but it returns nothing, computes nothing and has no ON CONFLICT: ids and
+times are asked for before it, and jobs with unique keys are inserted otherwise (``unique.py``). A connection can do nothing else
+while a COPY is open, so all jobs are checked and encoded before it begins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from djqueue.jobs.records import InsertedMany, NewJob
 def copy_jobs(
     connection: BaseDatabaseWrapper, job: NewJob, arguments: Sequence[Encoded], now: datetime | None
 ) -> InsertedMany:
-    """Store one job per element of ``arguments``, all or none of them, in two statements."""
+    """Store one job per element of ``arguments``, all or none, in two statements."""
     with connection.cursor() as cursor:
         params: dict[str, Any] = {
             "count": len(arguments),
@@ -52,7 +52,7 @@ def copy_jobs(
         tail = "\t" + "\t".join(map(str, shared)) + "\n"
         text = "".join([f"{id}\t{args}\t{kwargs}{tail}" for id, (args, kwargs) in zip(ids, arguments, strict=True)])
         if "\\" in text:
-            # The only character that needs it: JSON has no raw tabs and newlines in it, and the names have neither.
+            # The only character to escape: neither JSON nor the names contain raw tabs or newlines.
             text = text.replace("\\", "\\\\")
         _through_wrappers(connection, cursor, sql("copy"), partial(_copy, connection, cursor, text))
     return InsertedMany(ids, state, inserted_at)
@@ -61,7 +61,7 @@ def copy_jobs(
 def _copy(
     connection: BaseDatabaseWrapper, cursor: Any, text: str, statement: str, params: None, many: bool, context: Any
 ) -> None:
-    # Django wraps the errors of execute(), not those of copy(), which its debugging cursor knows and logs.
+    # Django wraps the errors of execute() but not those of copy(), which its debugging cursor logs.
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
         copy.write(text)
 
@@ -69,7 +69,7 @@ def _copy(
 def _through_wrappers(
     connection: BaseDatabaseWrapper, cursor: Any, statement: str, execute: Callable[..., None]
 ) -> None:
-    """Call what a project has put around its statements with ``connection.execute_wrapper`` around this one too."""
+    """Run a statement through the wrappers that the project has added with ``connection.execute_wrapper``."""
     for wrapper in reversed(connection.execute_wrappers):
         execute = partial(wrapper, execute)
     execute(statement, None, False, {"connection": connection, "cursor": cursor})

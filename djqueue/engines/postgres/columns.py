@@ -1,4 +1,4 @@
-"""Outcomes as the columns of a statement."""
+"""Turn outcomes into the columns of a statement."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from djqueue.jobs.states import JobState
 
 
 def ack_columns(acks: Sequence[Ack]) -> dict[str, Any]:
-    """Return what all outcomes have in common, one array per column; moments as microseconds back from now.
+    """Return the values that all outcomes have, one array per column; times as microseconds back from now.
 
-    Of a busy worker almost all jobs complete, with their attempt spent: columns that say nothing else stay empty.
+    Almost all jobs of a busy worker complete and spend their attempt: a column in which all do is an empty array.
     """
     now = time.monotonic()
     states = [ack.state for ack in acks]
@@ -36,20 +36,20 @@ def _ago(moments: Sequence[float | None], now: float) -> str:
 
 
 def numbers(values: list[int]) -> str:
-    """Write a PostgreSQL array of whole numbers: a list as Python writes it, with other brackets around."""
+    """Format integers as a PostgreSQL array: the list as Python prints it, in other brackets."""
     return f"{{{str(values)[1:-1]}}}"
 
 
 def array(values: Sequence[object]) -> str:
-    """Write a PostgreSQL array of plain words and numbers: joined in C, where psycopg would adapt each element."""
+    """Format plain words and numbers as a PostgreSQL array: joined in C, where psycopg would adapt each element."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def texts(values: Iterable[str | None]) -> str:
-    """Write a PostgreSQL array of texts; of none at all if there is none, for unnest() fills shorter arrays up with nulls.
+    """Format texts as a PostgreSQL array; an empty one if all are None, because unnest() pads shorter arrays with nulls.
 
-    By hand for the same reason as above: psycopg looks through each text with two regular expressions, which took a
-    fifth of the time of a worker whose jobs fail.
+    Not by psycopg, which searches each text with two regular expressions: that took a fifth of the time of a worker whose
+    jobs fail.
     """
     texts = list(values)
     if not any(text is not None for text in texts):

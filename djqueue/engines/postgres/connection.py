@@ -6,16 +6,15 @@ of ``connection_created``, a ``get_new_connection`` that fetches a password) cou
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.signals import connection_created
 from psycopg import sql
-from psycopg.rows import TupleRow
 
+from djqueue.adapters.psycopg import PatientConnection
 from djqueue.engines.postgres.denials import forbidden, unreachable
 
 STATEMENT_TIMEOUT_SECONDS = 30.0
@@ -35,38 +34,15 @@ _NETWORK_DEFAULTS: dict[str, Any] = {
 _PREPARE_THRESHOLD = 5
 
 
-class Connection(psycopg.Connection[TupleRow]):
-    """Hangs up when an answer does not come.
+class Connection(PatientConnection):
+    """A connection of djqueue's own, opened by ``connect``."""
 
-    The server ends a statement that takes too long and says so. A proxy, a firewall or a load balancer that has
-    forgotten the connection but still acknowledges every packet says nothing for ever, and no keepalive notices.
-    psycopg looks up from its wait ten times a second anyway; all that is added is a look at the clock.
-    """
-
-    patience_seconds = STATEMENT_TIMEOUT_SECONDS * 4 / 3
     is_shared = False
     """Whether there is a pooler in between. What we need of the session is set for each transaction anew then, and a
     statement for itself is one, too: ``local_settings`` is the first statement of each."""
     local_settings: sql.Composed | None = None
     opened: object = None
     """The connection as it was opened, which warns when it is collected while the session is open."""
-
-    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().wait(self._watch(gen), *args, **kwargs)
-
-    def _watch(self, gen: Any) -> Generator[Any, Any, Any]:
-        deadline = time.monotonic() + self.patience_seconds
-        try:
-            wanted = next(gen)
-            while True:
-                ready = yield wanted
-                if not ready and time.monotonic() > deadline:
-                    # Closed before anybody sends a ROLLBACK after the statement, and waits for an answer once more.
-                    self.close()
-                    raise psycopg.OperationalError(f"no answer within {self.patience_seconds:g} seconds")
-                wanted = gen.send(ready)
-        except StopIteration as end:
-            return end.value
 
 
 def connect(
@@ -168,6 +144,11 @@ def _settings(
         for name, value in settings.items()
     ]
     return sql.SQL("SELECT {}").format(sql.SQL(", ").join(calls))
+
+
+def role_of(worker: UUID) -> str:
+    """Return the role of the connection on which a worker fetches; see ``Maintainer.disconnect``."""
+    return f"worker {worker}"
 
 
 def application_name(role: str) -> str:

@@ -33,20 +33,18 @@ def unreachable(alias: str, error: BaseException) -> EngineUnavailable:
     text = str(error).strip()
     where = f"DATABASES[{alias!r}]"
     if any(words in text for words in _LOGIN) or ("role " in text and _NOT_THERE in text):
-        return EngineDenied(
-            f"The database server of {where} does not take the user and password that are given there. ({text})"
-        )
+        return EngineDenied(f"The database server of {where} rejected the user and password. ({text})")
     if any(words in text for words in _DATABASE) or ("database " in text and _NOT_THERE in text):
-        return EngineDenied(f"The database that {where} names is missing, or its user may not connect to it. ({text})")
+        return EngineDenied(f"The database in {where} does not exist, or its user may not connect to it. ({text})")
     if any(words in text for words in _TLS):
-        return EngineDenied(f"The database server of {where} and its OPTIONS do not agree about TLS. ({text})")
+        return EngineDenied(f"The database server of {where} and its OPTIONS disagree about TLS. ({text})")
     return EngineUnavailable(f"The database {alias!r} cannot be reached: {text}")
 
 
 def forbidden(alias: str, error: BaseException) -> EngineDenied:
     """Return what to raise when the server refuses a statement, or a role, to a user that it has let in."""
     return EngineDenied(
-        f"The database {alias!r} does not let djqueue work: {str(error).strip()}. Grant its user SELECT, INSERT, UPDATE and"
+        f"The database {alias!r} denies djqueue a permission: {str(error).strip()}. Grant its user SELECT, INSERT, UPDATE and"
         " DELETE on all tables whose names begin with djqueue_, or name a role that has these rights in"
         f" DATABASES[{alias!r}]['OPTIONS']['assume_role']."
     )

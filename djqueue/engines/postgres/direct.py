@@ -18,37 +18,30 @@ Only where nobody could tell the difference:
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from contextlib import suppress
 from functools import cache
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.postgresql import base
 from django.db.backends.signals import connection_created
-from django.db.backends.utils import CursorWrapper
-from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
-from psycopg.waiting import READY_R, WAIT_R, WAIT_RW, Ready, Wait
+from psycopg.pq import PipelineStatus, TransactionStatus
 
+from djqueue.adapters.django import is_watched
+from djqueue.adapters.django_postgresql import has_plain_cursors
+from djqueue.adapters.psycopg import execute, execute_prepared, prepare
 from djqueue.engines.postgres.statements import sql
 
 if TYPE_CHECKING:
-    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.pq.abc import PGresult
+
+    from djqueue.adapters.psycopg import Params
 
     Order = tuple[str, ...]
-    Params = list[bytes | None]
-    Answer = Generator[Wait, Ready | int, PGresult]
 
-_BINARY = 1
 _IDLE, _IN_TRANSACTION = TransactionStatus.IDLE, TransactionStatus.INTRANS
 _NO_PIPELINE = PipelineStatus.OFF
-_ANSWERED = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-_PLAIN_CURSORS: tuple[object, ...] = (base.Cursor, base.ServerBindingCursor)
-_CREATE_CURSOR = base.DatabaseWrapper.create_cursor
-_DJANGOS = CursorWrapper.__init__.__code__.co_filename
 _STALE = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
 """Gone by somebody's DEALLOCATE or DISCARD, or prepared before a migration: the server refused before it did anything."""
 
@@ -106,13 +99,7 @@ class _Session:
     """What is known of one connection. It does not hold the connection, which would never be collected then."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
-        raw = connection.connection
-        self.is_plain = (
-            type(connection).make_cursor is BaseDatabaseWrapper.make_cursor
-            and type(connection).create_cursor is _CREATE_CURSOR
-            and raw.cursor_factory in _PLAIN_CURSORS
-            and raw.info.encoding == "utf-8"
-        )
+        self.is_plain = has_plain_cursors(connection) and connection.connection.info.encoding == "utf-8"
         self.is_used = False
         self._is_direct: bool | None = None
         self._names: dict[str, bytes] = {}
@@ -120,7 +107,7 @@ class _Session:
 
     def run(self, connection: psycopg.Connection, statement: bytes, params: Params) -> PGresult:
         with connection.lock:
-            return connection.wait(_execute(connection.pgconn, statement, params))
+            return connection.wait(execute(connection.pgconn, statement, params))
 
     def run_prepared(self, connection: psycopg.Connection, name: str, order: Order, params: Params) -> PGresult | None:
         """Run a statement, and prepare it before if need be; None if that cannot be done here."""
@@ -131,7 +118,7 @@ class _Session:
             try:
                 with connection.lock:
                     statement = self._names.get(name) or self._prepare(connection, name, order)
-                    return connection.wait(_execute_prepared(connection.pgconn, statement, params))
+                    return connection.wait(execute_prepared(connection.pgconn, statement, params))
             except _STALE:
                 self._names.clear()
             except psycopg.errors.DuplicatePreparedStatement:
@@ -142,7 +129,7 @@ class _Session:
     def _prepare(self, connection: psycopg.Connection, name: str, order: Order) -> bytes:
         self._count += 1
         statement = b"djqueue_%d" % self._count
-        connection.wait(_prepare(connection.pgconn, statement, _numbered(name, order)))
+        connection.wait(prepare(connection.pgconn, statement, _numbered(name, order)))
         self._names[name] = statement
         return statement
 
@@ -153,7 +140,7 @@ _sessions: WeakKeyDictionary[psycopg.Connection, _Session] = WeakKeyDictionary()
 def _session(connection: BaseDatabaseWrapper, params: Params) -> _Session | None:
     """Return what is known of a connection, if these parameters may go past its cursors."""
     raw = connection.connection
-    if type(raw) is not psycopg.Connection or _is_watched(connection):
+    if type(raw) is not psycopg.Connection or is_watched(connection):
         return None
     session = _sessions.get(raw)
     if session is None:
@@ -172,59 +159,8 @@ def _forget(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 connection_created.connect(_forget)
 
 
-def _is_watched(connection: BaseDatabaseWrapper) -> bool:
-    execute = CursorWrapper.execute
-    return bool(
-        connection.queries_logged
-        or connection.execute_wrappers
-        or getattr(connection.cursor, "__func__", None) is not BaseDatabaseWrapper.cursor
-        or type(execute) is not FunctionType
-        or execute.__code__.co_filename != _DJANGOS
-    )
-
-
 @cache
 def _numbered(name: str, order: Order) -> bytes:
     """Return a statement with its parameters numbered, as the server knows them."""
     numbers = {f"%({param})s": f"${number}" for number, param in enumerate(order, 1)}
     return re.sub(r"%\(\w+\)s", lambda match: numbers[match[0]], sql(name)).encode()
-
-
-def _execute(pgconn: PGconn, statement: bytes, params: Params) -> Answer:
-    pgconn.send_query_params(statement, params, result_format=_BINARY)
-    return (yield from _answer(pgconn))
-
-
-def _prepare(pgconn: PGconn, name: bytes, statement: bytes) -> Answer:
-    pgconn.send_prepare(name, statement)
-    return (yield from _answer(pgconn))
-
-
-def _execute_prepared(pgconn: PGconn, name: bytes, params: Params) -> Answer:
-    pgconn.send_query_prepared(name, params, result_format=_BINARY)
-    return (yield from _answer(pgconn))
-
-
-def _answer(pgconn: PGconn) -> Answer:
-    """Send what is to be sent and return the answer; for psycopg to wait with, which lets Ctrl-C through."""
-    while pgconn.flush():
-        if ((yield WAIT_RW) or 0) & READY_R:
-            pgconn.consume_input()
-    results: list[PGresult] = []
-    try:
-        while True:
-            while pgconn.is_busy():
-                if (yield WAIT_R):
-                    pgconn.consume_input()
-            if (result := pgconn.get_result()) is None:
-                break
-            results.append(result)
-    except psycopg.OperationalError:
-        # Where the server says why before it hangs up, that is the better error.
-        if all(result.status in _ANSWERED for result in results):
-            raise
-    # A commit that fails does so after the row was returned.
-    for result in results:
-        if result.status not in _ANSWERED:
-            raise psycopg.errors.error_from_result(result)
-    return results[0]

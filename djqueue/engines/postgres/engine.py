@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -13,56 +13,46 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 from psycopg.rows import TupleRow
 
-from djqueue.engines.postgres import listing
 from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
-from djqueue.engines.postgres.control import Control
+from djqueue.engines.postgres.controller import PostgresController
 from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
 from djqueue.engines.postgres.direct import is_own_transaction
-from djqueue.engines.postgres.health import health
+from djqueue.engines.postgres.fetcher import PostgresFetcher
+from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
-from djqueue.engines.postgres.rows import job_of
-from djqueue.engines.postgres.single import insert_one
+from djqueue.engines.postgres.registrar import PostgresRegistrar
+from djqueue.engines.postgres.single import SingleInsert
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
+from djqueue.engines.postgres.unique import insert_unique, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
-from djqueue.engines.postgres.worker import PostgresWorkerEngine
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
     InsertedMany,
-    Job,
-    JobFilter,
-    JobPage,
-    ListedJob,
     NewJob,
-    QueueCounts,
-    Tally,
     UniqueRule,
 )
 
-NAMES_LIMIT = timedelta(milliseconds=200)
 _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(Control):
-    """Jobs in the database of one Django alias. The verbs that control jobs and queues are in ``control.py``."""
+class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
+    """Jobs in the database of one Django alias."""
 
     is_transactional = True
 
     def __init__(
         self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
-        self.alias = alias
-        self.listen = listen
+        super().__init__(alias, listen=listen)
         self.statement_timeout = statement_timeout_seconds
 
     @property
@@ -81,13 +71,23 @@ class PostgresEngine(Control):
         """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
+        if len(jobs) == 1:
+            return [self.insert_one(jobs[0], rule=rule, relaxed=relaxed, now=now)]
+        return self._insert(jobs, rule, relaxed, now)
+
+    def _insert(
+        self,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        relaxed: bool,
+        now: datetime | None,
+        *,
+        are_held: bool = False,
+    ) -> list[InsertedJob]:
         connection = connections[self.alias]
-        is_single = len(jobs) == 1 and (jobs[0].unique_key is None or is_simple(rule))
-        if is_single and (one := insert_one(connection, jobs[0], now, wakes=self.listen, relaxed=relaxed)) is not None:
-            return [one]
         relaxed = relaxed and is_own_transaction(connection)
         if any(job.unique_key is not None for job in jobs):
-            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=is_single)
+            inserted, new_in = insert_unique(connection, jobs, rule, now, relaxed=relaxed, are_held=are_held)
         else:
             with connection.cursor() as cursor:
                 cursor.execute(sql("insert"), {**job_columns(jobs), "now": now, "relaxed": relaxed})
@@ -125,48 +125,6 @@ class PostgresEngine(Control):
                     cursor.execute(sql("relax"))
             yield
 
-    def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
-        if not 0 < job_id < 2**63:
-            return None
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("get"), {"id": job_id})
-            rows = rows_of(cursor)
-        return job_of(rows[0]) if rows else None
-
-    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
-        """Return the jobs with these ids that exist."""
-        return listing.get_many(self.alias, ids)
-
-    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
-        """Return a page of a list of jobs, newest first."""
-        return listing.page(self.alias, jobs, after, before, limit)
-
-    def tally(self, jobs: JobFilter) -> Tally:
-        """Count the jobs of a list as far as that is quick."""
-        return listing.tally(self.alias, jobs)
-
-    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
-        """Count the jobs of a list by state."""
-        return listing.count_states(self.alias, jobs, limit)
-
-    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts] | None:
-        """Count live jobs by queue and state; None if that takes longer than ``limit``."""
-        try:
-            with time_limit(self.alias, limit):
-                return self.counts()
-        except ReadTooSlow:
-            return None
-
-    def queue_names(self) -> list[str]:
-        """Return the names of queues with jobs to run, at the price of one index descent each."""
-        try:
-            with time_limit(self.alias, NAMES_LIMIT):
-                return queue_names(self.alias)
-        except ReadTooSlow:
-            # Dead entries at the head of the index: VACUUM is behind. Fewer names are better than none.
-            return []
-
     @contextmanager
     def transaction(self) -> Iterator[str]:
         """Open a transaction in which application writes and ``ack_here`` commit together."""
@@ -200,22 +158,9 @@ class PostgresEngine(Control):
             if not isinstance(error.__cause__, _SAVEPOINT_GONE):
                 raise
             raise transaction.TransactionManagementError(
-                f"The task ended its transaction on the database {self.alias!r} itself, by a raw COMMIT or ROLLBACK. With"
-                " transactional=True the transaction belongs to djqueue: use transaction.atomic() for savepoints, or raise."
+                f"The task ended its transaction on the database {self.alias!r} with a raw COMMIT or ROLLBACK. With"
+                " transactional=True, djqueue owns the transaction: use transaction.atomic() for savepoints, or raise an exception."
             ) from error
-
-    def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("counts"))
-            rows = cursor.fetchall()
-        queues: dict[str, dict[str, int]] = {}
-        oldest: dict[str, float] = {}
-        for queue, state, count, oldest_seconds in rows:
-            queues.setdefault(queue, {})[state] = count
-            if oldest_seconds is not None:
-                oldest[queue] = oldest_seconds
-        return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
 
     @property
     def cron(self) -> PostgresCron:
@@ -233,7 +178,7 @@ class PostgresEngine(Control):
 
     def open_cron(self) -> PostgresCron:
         """Open the crontab for a scheduler: on a connection of its own."""
-        own = self.open_maintenance()
+        own = self.open_maintainer()
 
         def transact(work: Callable[[Execute], Any]) -> Any:
             def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
@@ -244,31 +189,18 @@ class PostgresEngine(Control):
 
         return PostgresCron(transact, wake=own.wake, close=own.close)
 
-    def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
-        return health(self.alias)
+    def open_fetcher(self) -> PostgresFetcher:
+        return PostgresFetcher(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_fetcher(self) -> PostgresWorkerEngine:
-        return self.open_worker()
+    def open_registrar(self) -> PostgresRegistrar:
+        return PostgresRegistrar(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
 
-    def open_registrar(self) -> PostgresWorkerEngine:
-        return self.open_worker()
-
-    def open_maintainer(self, *, waits: bool = False) -> PostgresWorkerEngine:
-        """A lock that others hold raises ``EngineBusy`` within a moment."""
-        return self.open_worker() if waits else self.open_maintenance()
-
-    def open_worker(self) -> PostgresWorkerEngine:
-        """Open what one thread of a worker or supervisor needs; it connects at its first statement."""
-        return PostgresWorkerEngine(self.alias, listen=self.listen, statement_timeout_seconds=self.statement_timeout)
-
-    def open_maintenance(self) -> PostgresWorkerEngine:
-        """Open what one loop of maintenance needs; a lock that others hold raises ``EngineBusy`` within a moment."""
-        return PostgresWorkerEngine(
+    def open_maintainer(self, *, waits: bool = False) -> PostgresMaintainer:
+        return PostgresMaintainer(
             self.alias,
             listen=self.listen,
             statement_timeout_seconds=self.statement_timeout,
-            lock_timeout_seconds=LOCK_TIMEOUT_SECONDS,
+            lock_timeout_seconds=0 if waits else LOCK_TIMEOUT_SECONDS,
         )
 
     def open_listener(self) -> PostgresListener:

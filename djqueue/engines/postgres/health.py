@@ -10,7 +10,7 @@ from django.db import connections
 
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.jobs.health import Health, ParkedJob, QueueHealth, VacuumBlocker, WorkerHealth
+from djqueue.jobs.health import Health, ParkedJob, QueueHealth, TableHealth, VacuumBlocker, WorkerHealth
 
 LIMIT = timedelta(seconds=5)
 
@@ -21,7 +21,6 @@ def health(alias: str) -> Health:
         "queues": [QueueHealth(*row) for row in _read(alias, "health_queues")],
         "workers": [WorkerHealth(*row) for row in _read(alias, "health_workers")],
         "parked": [ParkedJob(*row) for row in _read(alias, "health_parked")],
-        "holders": [VacuumBlocker(*row) for row in _read(alias, "health_holders")],
     }
     for seconds, loops in _read(alias, "health_leader"):
         facts["leader_seconds"] = seconds
@@ -31,13 +30,15 @@ def health(alias: str) -> Health:
         facts |= {"cron_entries": entries, "scheduler_seconds": seconds}
     for (overdue,) in _read(alias, "health_overdue"):
         facts["overdue_seconds"] = overdue
+    tables: dict[str, Any] = {"blockers": [VacuumBlocker(*row) for row in _read(alias, "health_holders")]}
     for row in _read(alias, "health_tables"):
         names = (
             "dead_rows", "live_rows", "vacuumed_seconds", "is_autovacuum_on", "table_bytes", "fetch_index_bytes",
             "history_rows", "history_bytes", "notification_usage",
         )  # fmt: skip
-        facts.update(zip(names, row, strict=True))
-    return Health(**facts)
+        tables |= zip(names, row, strict=True)
+        facts["history_rows"] = tables.pop("history_rows")
+    return Health(**facts, tables=TableHealth(**tables))
 
 
 def _read(alias: str, name: str) -> list[tuple[Any, ...]]:

@@ -7,7 +7,6 @@ See ``sql/mark.sql`` and ``sql/wake.sql`` for the two halves of the protocol.
 from __future__ import annotations
 
 import logging
-import os
 import select
 import time
 from collections.abc import Callable, Collection
@@ -21,6 +20,7 @@ from psycopg.rows import TupleRow
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineUnavailable
+from djqueue.interrupts import InterruptPipe
 
 logger = logging.getLogger("djqueue.listener")
 
@@ -49,11 +49,9 @@ class PostgresListener:
         self._taken: set[str] = set()
         """What we wanted to mark, and another sleeper had marked. His wake-ups reach us too."""
         self._woken: set[str] = set()
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._pipe = InterruptPipe()
         self._poll = select.poll()
-        self._poll.register(self._reader, select.POLLIN)
+        self._poll.register(self._pipe.reader, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -114,9 +112,9 @@ class PostgresListener:
         if connection is not None:
             self._take(connection)
         ready = {fd for fd, _ in self._poll.poll(0 if self._woken else timeout * 1000)}
-        if self._reader in ready:
-            self._drain()
-        if connection is not None and ready - {self._reader}:
+        if self._pipe.reader in ready:
+            self._pipe.clear()
+        if connection is not None and ready - {self._pipe.reader}:
             try:
                 connection.pgconn.consume_input()
                 self._take(connection)
@@ -127,19 +125,11 @@ class PostgresListener:
 
     def interrupt(self) -> None:
         """End the current or next ``wait``; for other threads and signal handlers."""
-        try:
-            os.write(self._writer, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full of interruptions already
-        except OSError:
-            pass  # closed: nobody waits any more
+        self._pipe.interrupt()
 
     def close(self) -> None:
         self._disconnect()
-        if self._reader >= 0:
-            os.close(self._reader)
-            os.close(self._writer)
-            self._reader = self._writer = -1
+        self._pipe.close()
 
     def _connected(self) -> psycopg.Connection[TupleRow] | None:
         if self._connection is None and self._listen and time.monotonic() >= self._connect_after:
@@ -149,7 +139,7 @@ class PostgresListener:
                     # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
                     self._listen = False
                     connection.close()
-                    logger.warning("There is a pooler before the database: LISTEN cannot be used, jobs are polled for.")
+                    logger.warning("LISTEN is not available behind a connection pooler; polling for jobs.")
                     return None
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
@@ -165,7 +155,7 @@ class PostgresListener:
         return self._connection
 
     def _lose(self, error: Exception) -> None:
-        logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", str(error).strip())
+        logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", str(error).strip())
         # Nobody has told us of anything since.
         self._woken |= self._marked | self._taken
         self._marked.clear()
@@ -188,10 +178,3 @@ class PostgresListener:
         # What we offered ourselves, when we gave a mark up, is meant for others.
         if self._connection is None or pid != self._connection.info.backend_pid:
             self._woken.add(payload)
-
-    def _drain(self) -> None:
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            pass

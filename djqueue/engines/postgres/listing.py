@@ -19,6 +19,7 @@ from typing import Any
 
 from django.db import connections
 
+from djqueue.engines.postgres.application import states_of
 from djqueue.engines.postgres.moments import FIRST, rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
@@ -121,7 +122,7 @@ class _List:
 
 def filter_params(jobs: JobFilter) -> dict[str, Any]:
     """Return the parameters of ``_filter.sql``."""
-    params: dict[str, Any] = {**asdict(jobs), "states": [state.value for state in jobs.states] or None}
+    params: dict[str, Any] = {**asdict(jobs), "states": states_of(jobs.states)}
     if jobs.task_part is not None:
         part = re.sub(r"([%_\\\\])", r"\\\1", jobs.task_part.upper())
         params["task_part"] = f"%{part}%"

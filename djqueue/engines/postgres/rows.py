@@ -1,4 +1,4 @@
-"""Rows of the tables as jobs."""
+"""Turn rows of the tables into jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from djqueue.jobs.states import JobState
 
 
 def job_of(row: Sequence[Any]) -> Job:
-    """Read what ``get.sql`` and its like return."""
+    """Return the job in a row with the columns of ``_job_columns.sql``."""
     values = dict(zip(_JOB_COLUMNS, row, strict=True))
     for name in ("args", "kwargs", "errors", "meta", "result", "cancel_request"):
         if values[name] is not None:

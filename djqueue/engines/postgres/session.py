@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -63,11 +63,11 @@ class Session:
             self._connection.close()
             self._connection = None
 
-    def _run(self, name: str, params: dict[str, Any]) -> list[Any]:
+    def run(self, name: str, params: dict[str, Any]) -> list[Any]:
         """Run one statement in a transaction of its own."""
-        return self._run_all([(name, params)])[0]
+        return self.run_all([(name, params)])[0]
 
-    def _run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
+    def run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
         """Run all of them or none."""
 
         def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
@@ -77,6 +77,11 @@ class Session:
             return [rows_of(cursor) if cursor.description else [] for cursor in cursors]
 
         return self.attempt(work)
+
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+        if queues and self._listen:
+            self.run("wake", {"queues": sorted(queues)})
 
     @staticmethod
     def _work(connection: Connection, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
@@ -103,7 +108,9 @@ class Session:
             except _UNPREPARED as error:
                 # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
                 # The server refused to run the statement, so nothing was done.
-                logger.warning("Statements cannot be prepared here (%s); going on without.", str(error).strip())
+                logger.warning(
+                    "Prepared statements are not available (%s); continuing without them.", str(error).strip()
+                )
                 lost = error
                 self._prepares = False
                 self.close()
@@ -117,7 +124,7 @@ class Session:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:
-                raise EngineRefused(f"The database {self._alias!r} does not take this: {str(error).strip()}") from error
+                raise EngineRefused(f"The database {self._alias!r} rejected a value: {str(error).strip()}") from error
             except psycopg.errors.InsufficientPrivilege as error:
                 raise forbidden(self._alias, error) from error
             except psycopg.Error as error:

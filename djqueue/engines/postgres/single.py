@@ -1,31 +1,32 @@
 """Store one job, in one statement and one round trip.
 
-A job takes an insert, its commit, and the question whether anybody sleeps. Where the insert is a transaction of its own, it asks
-by itself, and holds the lock that it asks for until its commit: a sleeper's mark waits for that (``sql/insert_one.sql``,
-``sql/mark_behind.sql``). So no second transaction is needed, and no moment is left in which a job is missed.
+Storing a job takes an insert, its commit, and a check whether a worker sleeps on the queue. If the insert is a transaction of its
+own, it includes the check and holds the lock that the check takes until its commit; a worker that marks its sleep waits for that
+commit (``sql/insert_one.sql``, ``sql/mark_behind.sql``). So no second transaction is needed, and no job can be missed.
 
-Within the caller's transaction the lock would stand in the way of sleepers for as long as the caller likes; there the question
+Within the caller's transaction this lock would keep workers from marking their sleep until the transaction ends; there the check
 comes after the commit (``wakes.py``).
 
-The insert only asks. Waking is a statement of its own, when there is somebody to wake: a NOTIFY can fail or wait, and an
-error after the commit would make the caller enqueue a second time.
+The insert only checks. Waking is a separate statement, sent if a worker sleeps: a NOTIFY can fail or wait, and an error after
+the commit would make the caller enqueue a second time.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import TRANSIENT
+from djqueue.engines.postgres.unique import TRANSIENT, is_simple
 from djqueue.engines.postgres.wakes import wake_for
-from djqueue.jobs.records import InsertedJob, NewJob
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
 
 _PARAMS = (
     "queue",
@@ -45,22 +46,51 @@ _PARAMS = (
 )
 _PARAMS_WITH_KEY = (*_PARAMS, "unique_key")
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-"""PostgreSQL counts microseconds from here."""
+"""PostgreSQL counts microseconds from this time."""
 
 
-def insert_one(
+class SingleInsert(ABC):
+    alias: str
+    listen: bool
+
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        """Store a job in the caller's transaction, if there is one, and wake sleepers after its commit."""
+        is_plain = job.unique_key is None or is_simple(rule)
+        if is_plain:
+            connection = connections[self.alias]
+            if (inserted := _insert_one(connection, job, now, wakes=self.listen, relaxed=relaxed)) is not None:
+                return inserted
+        [inserted] = self._insert([job], rule, relaxed, now, are_held=is_plain)
+        return inserted
+
+    @abstractmethod
+    def _insert(
+        self,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        relaxed: bool,
+        now: datetime | None,
+        *,
+        are_held: bool = False,
+    ) -> list[InsertedJob]:
+        """Store jobs by the statements for several. ``are_held``: a moment ago others held their keys."""
+
+
+def _insert_one(
     connection: BaseDatabaseWrapper, job: NewJob, now: datetime | None, *, wakes: bool, relaxed: bool
 ) -> InsertedJob | None:
-    """Store a job; None if it has a unique key that a live job holds.
+    """Store a job; return None if it has a unique key that a live job holds.
 
-    ``relaxed`` counts outside of the caller's transactions only.
+    ``relaxed`` has an effect only outside the caller's transactions.
     """
     is_own = is_own_transaction(connection)
     asks = wakes and is_own
     relaxed = relaxed and is_own
     statement = "insert_one" if job.unique_key is None else "insert_one_unique"
     try:
-        # Where a pooler forbids LISTEN, it gets what it always got.
+        # Without LISTEN there may be a pooler, which gets the statement through Django's cursor.
         rows = _insert_directly(connection, statement, job, now, is_own, relaxed) if wakes else None
         if rows is None:
             params: dict[str, Any] = {**job._asdict(), "now": now, "asks": asks, "relaxed": relaxed}
@@ -68,7 +98,7 @@ def insert_one(
                 cursor.execute(sql(statement), params)
                 rows = rows_of(cursor)
     except OperationalError as error:
-        # It met another of its key, and the database ended one of the two.
+        # It conflicted with another insert of the same key, and the database aborted one of the two.
         if not (is_own and job.unique_key is not None and isinstance(error.__cause__, TRANSIENT)):
             raise
         rows = ()
@@ -84,13 +114,13 @@ def insert_one(
 def _insert_directly(
     connection: BaseDatabaseWrapper, statement: str, job: NewJob, now: datetime | None, is_own: bool, relaxed: bool
 ) -> Sequence[tuple[int, str, datetime, bool]] | None:
-    """Insert past Django's cursors; None where that may not be, and nothing was done.
+    """Insert without Django's cursors; return None if that is not possible, and nothing was done.
 
-    ``is_own``: the statement is a transaction of its own, and asks who sleeps.
+    ``is_own``: the statement is a transaction of its own, and checks for sleeping workers.
     """
     zone = connection.timezone
     if zone is None:
-        return None  # then times are told in the time zone of the session, which psycopg knows
+        return None  # then times are in the time zone of the session, which psycopg knows
     params = [
         job.queue.encode(),
         job.task.encode(),
@@ -125,7 +155,7 @@ def _time(value: datetime | None) -> bytes | None:
 
 
 def _interval(value: timedelta | None) -> bytes | None:
-    # Each with its sign: some settings of IntervalStyle take that of the first for all.
+    # Each part with its sign: some settings of IntervalStyle apply the sign of the first part to all.
     if value is None:
         return None
     return b"%+d days %+d seconds %+d microseconds" % (value.days, value.seconds, value.microseconds)

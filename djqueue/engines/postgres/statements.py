@@ -1,4 +1,7 @@
-"""The SQL files, each read once.
+"""The SQL files, all read at import.
+
+A worker lives for weeks, and an upgrade may replace the files meanwhile: a statement that was read when it is first
+needed would be missing, or that of another version.
 
 A line ``-- include: NAME`` stands for the text of ``sql/_NAME.sql``, at its own indentation. What follows the name fills the
 places that the included text leaves open: ``-- include: filter age=finished_at`` puts ``finished_at`` for ``{age}``.
@@ -12,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "sql"
+_TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.sql")}
 _INCLUDE = re.compile(r"(?P<indent> *)-- include: (?P<name>\w+)(?P<values>(?: \w+=\S+)*)")
 
 
@@ -23,7 +27,7 @@ def sql(name: str) -> str:
 
 def lines_of(name: str) -> Iterator[str]:
     """Yield the lines of ``sql/<name>.sql`` with its includes and with all comments."""
-    for line in (DIRECTORY / f"{name}.sql").read_text(encoding="utf-8").splitlines():
+    for line in _TEXTS[name].splitlines():
         if found := _INCLUDE.fullmatch(line):
             values = [value.partition("=") for value in found["values"].split()]
             for included in lines_of(f"_{found['name']}"):

@@ -94,7 +94,9 @@ class Insertion(ABC):
                 missing = self._unanswered(missing)
             if not missing:
                 return [self._answers[place] for place in range(len(self._jobs))]
-        raise EngineUnavailable("Jobs with the same unique key come and go too fast to say which one holds it.")
+        raise EngineUnavailable(
+            "Cannot determine which job holds the unique key: jobs with this key change too fast. Try again."
+        )
 
     def _revise_follow_ups(self, places: Sequence[int]) -> Sequence[int]:
         """Give the newest values to the follow-ups that there are; return the places without one."""

@@ -11,6 +11,7 @@ from typing import cast
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from djqueue.adapters.django import commit_hooks
 from djqueue.engines.postgres.direct import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
@@ -52,7 +53,7 @@ class Wake:
             with self.connection.cursor() as cursor:
                 cursor.execute(sql(statement), {"queues": sorted(self.queues)})
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("No worker could be woken for %s: %s", ", ".join(sorted(self.queues)), error)
+            logger.warning("Could not wake workers for %s: %s", ", ".join(sorted(self.queues)), error)
 
     def _is_prepared(self) -> bool:
         """Wake by a prepared statement, sooner by as long as a worker takes to fetch; return whether that could be done."""
@@ -82,7 +83,7 @@ def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *,
         wake = Wake(connection)
         wake.add(queues, due_in)
         transaction.on_commit(wake, using=connection.alias, robust=True)
-        connection._djqueue_wake = (wake, len(connection.run_on_commit) - 1)  # type: ignore[attr-defined]
+        connection._djqueue_wake = (wake, len(commit_hooks(connection)) - 1)  # type: ignore[attr-defined]
 
 
 def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob) -> None:
@@ -113,7 +114,7 @@ def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
     of through the list keeps ten thousand enqueues with ten thousand hooks of the application linear.
     """
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
-    hooks = connection.run_on_commit
+    hooks = commit_hooks(connection)
     if wake is not None and place < len(hooks) and hooks[place][1] is wake:
         return cast(Wake, wake)
     return None

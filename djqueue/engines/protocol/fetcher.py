@@ -9,7 +9,7 @@ from uuid import UUID
 
 from djqueue.engines.protocol.listener import Listener
 from djqueue.engines.protocol.session import Session
-from djqueue.jobs.records import Ack, CancelRequest, ClaimedJob, Rescued, TakenJob
+from djqueue.jobs.records import Ack, Acked, CancelRequest, ClaimedJob, Rescued, TakenJob
 
 
 class Fetcher(Session, Protocol):
@@ -41,8 +41,8 @@ class Fetcher(Session, Protocol):
         accepted.
         """
 
-    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[int]:
-        """Store outcomes; return the ids of those that were accepted. A stale claim changes nothing.
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> Acked:
+        """Store outcomes and say which were accepted. A stale claim changes nothing.
 
         A retryable or scheduled job without a delay is available at once. The follow-up of a finished job becomes
         available now, or with the next run of the stager. A job with a cancel request is cancelled instead of put back.

@@ -11,6 +11,26 @@ from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, U
 
 
 class Inserter(Protocol):
+    """The verbs of an enqueue.
+
+    **Errors.** One rule for every store: the error is that of the connection that the verb uses.
+
+    - A store in a database of the project uses Django's own connection, in the caller's transaction. Its errors are
+      Django's and are never wrapped: ``OperationalError`` when the database does not answer, ``DataError`` for a value
+      that it refuses. Code around the transaction handles them as it handles those of any other query.
+    - Any other store raises ``EngineUnavailable`` when it does not answer (``EngineDenied``: when it does not let the
+      project in) and ``EngineRefused`` for a value that it refuses.
+    - A value that no store takes raises ``InvalidJob`` before any verb is called.
+
+    Both kinds mean that nothing more was done than the verb says: one that stores several jobs stores all or none. Where
+    the connection was lost before the answer, the job may be stored; only ``is_undone`` says that it is not.
+    """
+
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        """Store a job as ``insert`` does, in as few steps as one job needs."""
+
     def insert(
         self,
         jobs: Sequence[NewJob],

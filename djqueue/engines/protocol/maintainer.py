@@ -87,5 +87,8 @@ class Maintainer(Session, Protocol):
     def deregister(self, workers: Collection[UUID]) -> None:
         """See ``Registrar.deregister``."""
 
+    def wake(self, queues: Collection[str]) -> None:
+        """Wake the workers that sleep on these queues."""
+
     def open_listener(self) -> Listener:
         """Open the listener on which the stager's thread waits."""

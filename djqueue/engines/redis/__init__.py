@@ -37,8 +37,7 @@ fail-over, what the replica had not received. The ids of such jobs are not given
 clock says (``arrive.lua``, which has the limits). A server that may evict keys loses jobs, and is refused at the start of a worker.
 
 ``client.py`` is the connection, ``scripts.py`` loads the scripts, ``codec.py`` reads what they wrote, ``parts.py`` splits what is
-too much for one. ``engine.py`` has the verbs of the application, with ``unique.py``, ``control.py`` and ``search.py``; ``worker.py``
-those of workers and maintenance, with ``at_most_once.py`` and ``pruning.py``; ``cron.py`` the crontab; ``listener.py`` waits for wake-ups.
+too much for one. Each role of ``engines/protocol`` has a module of its name; ``unique.py`` inserts jobs with unique keys.
 """
 
 from djqueue.engines.redis.engine import RedisEngine

@@ -18,6 +18,7 @@ import msgpack
 from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from djqueue.adapters.redis import socket_of
 from djqueue.engines.redis.denials import denied_command, denied_login
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.engines.redis.scripts import script
@@ -76,7 +77,7 @@ class Client:
         try:
             return list(map(self._pack, values))
         except (UnicodeError, OverflowError, ValueError) as error:
-            raise EngineRefused(f"This cannot be stored: {error}") from error
+            raise EngineRefused(f"Cannot encode a value for the server: {error}") from error
 
     def run(self, name: str, *args: Argument) -> Any:
         """Run a script and return its answer."""
@@ -134,7 +135,7 @@ class Client:
                     break
             else:
                 return answers
-        raise EngineUnavailable(f"The cluster sends us from one node to the next, last to {self.nodes}.")
+        raise EngineUnavailable(f"Too many cluster redirections; the last was to {self.nodes}.")
 
     def _send(self, message: bytes, *, is_script: bool) -> None:
         if self._connection is not None and (
@@ -152,7 +153,7 @@ class Client:
                 # What did not leave completely was not done: it may be sent again on another connection.
                 self.close()
                 if is_last:
-                    raise _undone(f"The server at {self.nodes} hung up: {error}") from error
+                    raise _undone(f"The server at {self.nodes} closed the connection: {error}") from error
 
     def _receive(self) -> Any:
         while (answer := self._answers.gets()) is False:
@@ -201,8 +202,7 @@ class Client:
                 raise denial from error
             raise _undone(f"The server at {self.nodes} cannot be reached: {error}") from error
         self._connection = connection
-        connected: Any = connection._sock
-        self.socket = connected
+        self.socket = socket_of(connection)
         self._answers = hiredis.Reader()
         self._pid = os.getpid()
         if not self.nodes.is_known:
@@ -221,7 +221,7 @@ class Client:
             self.socket.sendall(packed(*args))
         except OSError as error:
             self.close()
-            raise EngineUnavailable(f"The server at {self.nodes} hung up: {error}") from error
+            raise EngineUnavailable(f"The server at {self.nodes} closed the connection: {error}") from error
         return Client._receive(self)
 
     def _checked(self, answer: Any) -> Any:
@@ -233,19 +233,19 @@ class Client:
             self.close()
         if word == "OOM":
             raise _undone(
-                f"The memory of the server at {self.nodes} is full, so it takes no new jobs: let finished jobs go (manage.py prunejobs),"
-                " raise its maxmemory, or wait until workers have run what waits."
+                f"The server at {self.nodes} is out of memory and accepts no new jobs. Delete finished jobs (manage.py prunejobs),"
+                " raise maxmemory, or wait until workers have run the waiting jobs."
             )
         if word == "READONLY":
             raise _undone(
-                f"The server at {self.nodes} is a replica, where nothing can be written: point the url at the primary, or at a name"
+                f"The server at {self.nodes} is a read-only replica. Point the URL at the primary, or at a name"
                 f" or proxy that follows it. ({text})"
             )
         if (denial := denied_command(text, self.nodes, self.key)) is not None:
             raise denial
         if word in _UNAVAILABLE:
-            raise _undone(f"The server at {self.nodes} does not do this now: {text}")
-        raise EngineRefused(f"The server at {self.nodes} does not take this: {text}")
+            raise _undone(f"The server at {self.nodes} is temporarily unavailable: {text}")
+        raise EngineRefused(f"The server at {self.nodes} rejected a command: {text}")
 
 
 def _undone(text: str) -> EngineUnavailable:
@@ -265,7 +265,7 @@ def packed(*args: Argument) -> bytes:
     try:
         packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # they say one argument, and take any number
     except UnicodeError as error:
-        raise EngineRefused(f"This text cannot be stored: {error}") from error
+        raise EngineRefused(f"Cannot encode a text for the server: {error}") from error
     if len(packed) > _LARGEST_BYTES and any(len(arg) > _LARGEST_BYTES for arg in args if not isinstance(arg, int)):
-        raise EngineRefused("A value of more than 512 MB cannot be stored.")
+        raise EngineRefused("Cannot store a value larger than 512 MB.")
     return packed

@@ -21,7 +21,7 @@ def denied_login(error: Exception | None, nodes: Nodes, key: bytes) -> EngineDen
         return _wrong_login(text, nodes)
     if text.startswith(_NO_DATABASE):
         return EngineDenied(
-            f"The server at {nodes} has no database {nodes.database}: let the url end in one that it has. A cluster has only /0,"
+            f"The server at {nodes} has no database {nodes.database}. Use a URL that ends in an existing one: a cluster has only /0,"
             f" others mostly /0 to /15. ({text})"
         )
     return None
@@ -38,16 +38,16 @@ def denied_command(text: str, nodes: Nodes, key: bytes) -> EngineDenied | None:
 
 def _wrong_login(text: str, nodes: Nodes) -> EngineDenied:
     if nodes.has_password:
-        return EngineDenied(f"The server at {nodes} does not take the user and password that are in the url. ({text})")
+        return EngineDenied(f"The server at {nodes} rejected the user and password in the URL. ({text})")
     return EngineDenied(
-        f"The server at {nodes} wants a password, which belongs into the url: redis://user:password@host:port/0, or"
+        f"The server at {nodes} requires a password. Add it to the URL: redis://user:password@host:port/0, or"
         f" redis://:password@… without a user. ({text})"
     )
 
 
 def _missing_permission(text: str, nodes: Nodes, key: bytes) -> EngineDenied:
     return EngineDenied(
-        f"The server at {nodes} does not let the user {nodes.user!r} do what djqueue has to. ({text}) Allow it: ACL SETUSER"
+        f"The server at {nodes} denies the user {nodes.user!r} a permission that djqueue needs. ({text}) Grant it: ACL SETUSER"
         f" {nodes.user} {needed(key.decode())}"
     )
 

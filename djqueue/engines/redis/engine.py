@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
-from uuid import UUID
+from datetime import datetime
 
-from djqueue.engines.redis import listing
-from djqueue.engines.redis.client import ANSWER_TIMEOUT_SECONDS, Client
 from djqueue.engines.redis.codec import (
     STATES,
     clock,
@@ -19,85 +15,58 @@ from djqueue.engines.redis.codec import (
     job_bytes,
     moment,
     one,
-    read_job,
-    read_pause,
-    read_worker,
     times,
 )
-from djqueue.engines.redis.control import Control
+from djqueue.engines.redis.controller import RedisController
 from djqueue.engines.redis.cron import RedisCron
-from djqueue.engines.redis.health import health
+from djqueue.engines.redis.fetcher import RedisFetcher
+from djqueue.engines.redis.inspector import RedisInspector
 from djqueue.engines.redis.listener import RedisListener
-from djqueue.engines.redis.nodes import Nodes
+from djqueue.engines.redis.maintainer import RedisMaintainer
 from djqueue.engines.redis.parts import parts
-from djqueue.engines.redis.search import Walks
-from djqueue.engines.redis.unique import holders, insert_unique
-from djqueue.engines.redis.worker import RedisWorkerEngine
+from djqueue.engines.redis.registrar import RedisRegistrar
+from djqueue.engines.redis.unique import holders, insert_unique, is_simple
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
     LIVE_ONLY,
     Ack,
     InsertedJob,
     InsertedMany,
-    Job,
-    JobFilter,
-    JobPage,
-    ListedJob,
     NewJob,
-    QueueCounts,
-    QueueRules,
-    Tally,
     UniqueRule,
-    WorkerStatus,
 )
 from djqueue.jobs.states import JobState
 
 _NOT_TRANSACTIONAL = (
-    "A job in Redis cannot commit together with what its task writes to a database. Use a PostgreSQL backend for tasks with"
+    "Redis jobs cannot commit in one transaction with database writes. Use a PostgreSQL backend for tasks with"
     " transactional=True."
 )
-_COUNTED = (
-    JobState.AVAILABLE,
-    JobState.EXECUTING,
-    JobState.SCHEDULED,
-    JobState.RETRYABLE,
-    JobState.SUSPENDED,
-)
 
 
-class RedisEngine(Control, Walks):
+class RedisEngine(RedisController, RedisInspector):
     """Jobs on the server of one url, under keys of one prefix."""
 
     is_transactional = False
 
-    def __init__(
-        self,
-        url: str,
-        prefix: str = "djqueue",
-        *,
-        answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
-    ) -> None:
-        self.url = url
-        self.prefix = prefix
-        self._nodes = Nodes(url)
-        self.answer_timeout = answer_timeout_seconds
-        self._local = threading.local()
-
     @property
     def store(self) -> str:
         """Name the store: where it is, and the prefix, but neither user nor password."""
-        return f"{self._nodes.address} {self.prefix}"
+        return f"{self.nodes.address} {self.prefix}"
 
-    @property
-    def client(self) -> Client:
-        """The connection of this thread."""
-        try:
-            client: Client = self._local.client
-        except AttributeError:
-            client = self._local.client = self._open("djqueue")
-        return client
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        """Store a job at once: by a script of its own if it is available, and has no key or a free one."""
+        if now is None and is_plain(job):
+            client = self.client
+            if job.unique_key is None:
+                at, id = client.run("insert_one", *one(job, client.pack))
+                return InsertedJob(id, JobState.AVAILABLE, moment(at))
+            if is_simple(rule) and (stored := client.run("insert_one", *one(job, client.pack), job.unique_key)):
+                return InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))
+        [inserted] = self._insert([job], None, rule, now)
+        return inserted
 
     def insert(
         self,
@@ -111,11 +80,15 @@ class RedisEngine(Control, Walks):
         """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
         if not jobs:
             return []
+        if len(jobs) == 1 and ids is None:
+            return [self.insert_one(jobs[0], rule=rule, now=now)]
+        return self._insert(jobs, ids, rule, now)
+
+    def _insert(
+        self, jobs: Sequence[NewJob], ids: Sequence[int] | None, rule: UniqueRule, now: datetime | None
+    ) -> list[InsertedJob]:
         client = self.client
         pack = client.pack
-        if len(jobs) == 1 and jobs[0].unique_key is None and ids is None and now is None and is_plain(jobs[0]):
-            at, id = client.run("insert_one", *one(jobs[0], pack))
-            return [InsertedJob(id, JobState.AVAILABLE, moment(at))]
         if any(job.unique_key is not None for job in jobs):
             return insert_unique(client, jobs, rule, ids, now)
         calls = []
@@ -165,78 +138,6 @@ class RedisEngine(Control, Walks):
         first = self.client.run("reserve", count)
         return range(first, first + count)
 
-    def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
-        if not 0 < job_id < 2**53:
-            return None
-        payload, *rest = self.client.run("get", job_id)
-        return None if payload is None else read_job(job_id, payload, *rest)
-
-    def now(self) -> datetime:
-        """Return the time by the server's clock."""
-        seconds, rest = self.client.command("TIME")
-        return moment(int(seconds) * 1_000_000 + int(rest))
-
-    def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
-        rows = []
-        for queue, *numbers, oldest in self.client.run("counts"):
-            states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
-            rows.append(
-                QueueCounts(queue.decode(errors="replace"), states, None if oldest is None else oldest / 1_000_000)
-            )
-        return rows
-
-    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
-        """Return the jobs with these ids that exist."""
-        return [listing.listed(job) for id in sorted(ids) if (job := self.get(id)) is not None]
-
-    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
-        """Return a page of a list of jobs; only pages after a position can be read."""
-        return listing.page(self.newest, jobs, after, limit)
-
-    def tally(self, jobs: JobFilter) -> Tally | None:
-        """Count live jobs of one queue or all, which the server counts anyway; None for any others."""
-        return listing.tally(self.counts, jobs)
-
-    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
-        """Count the jobs of a list by state."""
-        return listing.count_states(self.newest, jobs, limit)
-
-    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts]:
-        """Count live jobs by queue and state, which the server does anyway."""
-        return self.counts()
-
-    def queue_names(self) -> list[str]:
-        """Return the names of queues with live jobs."""
-        return [count.queue for count in self.counts()]
-
-    def queues(self) -> list[QueueRules]:
-        """Return the queues about which somebody decided something."""
-        flat = iter(self.client.run("queues"))
-        return sorted(read_pause(name, about) for name, about in zip(flat, flat, strict=True))
-
-    def workers(self) -> list[WorkerStatus]:
-        """Return the workers that the store knows."""
-        now, about, beats, dead = self.client.run("workers")
-        beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
-        found = []
-        for id, info in zip(about[::2], about[1::2], strict=True):
-            if (read := read_worker(id, info, beat_of.get(id))) is None:
-                continue
-            (name, hostname, pid, queues, concurrency), beat_at, is_draining = read
-            silent = (now - beat_at) / 1e6
-            found.append(
-                WorkerStatus(
-                    UUID(id.decode()), name, hostname, pid, queues, concurrency, silent, is_draining, id in dead
-                )
-            )
-        return sorted(found, key=lambda worker: (worker.name, worker.id))
-
-    def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
-        return health(self.client)
-
     def transaction(self) -> AbstractContextManager[str]:
         """Refuse: nothing here can commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
@@ -252,36 +153,20 @@ class RedisEngine(Control, Walks):
 
     def open_cron(self) -> RedisCron:
         """Open the crontab for a scheduler: on a connection of its own."""
-        return RedisCron(self._open("djqueue:cron"))
+        return RedisCron(self.open_client("djqueue:cron"))
 
     def open_listener(self) -> RedisListener:
         """Open a listener; it connects at its first mark."""
-        return RedisListener(self._nodes, self.prefix)
+        return RedisListener(self.nodes, self.prefix)
 
-    def open_fetcher(self) -> RedisWorkerEngine:
-        return self.open_worker()
+    def open_fetcher(self) -> RedisFetcher:
+        return RedisFetcher(self.open_client("djqueue:worker"))
 
-    def open_registrar(self) -> RedisWorkerEngine:
-        return self.open_worker()
+    def open_registrar(self) -> RedisRegistrar:
+        return RedisRegistrar(self.open_client("djqueue:worker"))
 
-    def open_maintainer(self, *, waits: bool = False) -> RedisWorkerEngine:
-        """A script has all its keys to itself, so there is no lock to wait for."""
-        return self.open_worker()
-
-    def open_worker(self) -> RedisWorkerEngine:
-        """Open what one thread of a worker or supervisor needs; it connects at its first verb."""
-        return RedisWorkerEngine(self._open("djqueue:worker"))
-
-    def open_maintenance(self) -> RedisWorkerEngine:
-        """As ``open_worker``: a script has all its keys to itself, so there is no lock to wait for."""
-        return self.open_worker()
-
-    def close(self) -> None:
-        """Close the connection of this thread. Idempotent."""
-        self.client.close()
-
-    def _open(self, name: str) -> Client:
-        return Client(self._nodes, self.prefix, name=name, answer_timeout_seconds=self.answer_timeout)
+    def open_maintainer(self, *, waits: bool = False) -> RedisMaintainer:
+        return RedisMaintainer(self.open_client("djqueue:worker"))
 
 
 def _argument_bytes(arguments: Sequence[Encoded]) -> int:

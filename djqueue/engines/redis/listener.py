@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import selectors
 import time
 from collections.abc import Collection, Sequence
@@ -21,6 +20,7 @@ import hiredis
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineRefused, EngineUnavailable
+from djqueue.interrupts import InterruptPipe
 from djqueue.reminders import Reminder
 
 logger = logging.getLogger("djqueue.listener")
@@ -47,9 +47,7 @@ class RedisListener:
         self._names: set[str] = set()
         """What was ever marked here. Messages about other names are for other sleepers."""
         self._woken: set[str] = set()
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._pipe = InterruptPipe()
 
     def __enter__(self) -> Self:
         return self
@@ -93,20 +91,12 @@ class RedisListener:
 
     def interrupt(self) -> None:
         """End the current or next ``wait``; for other threads and signal handlers."""
-        try:
-            os.write(self._writer, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full of interruptions already
-        except OSError:
-            pass  # closed: nobody waits any more
+        self._pipe.interrupt()
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._ears.close()
-        if self._reader >= 0:
-            os.close(self._reader)
-            os.close(self._writer)
-            self._reader = self._writer = -1
+        self._pipe.close()
 
     def _mark(self, names: Sequence[str]) -> bool:
         """Write marks; return whether that was possible."""
@@ -133,19 +123,19 @@ class RedisListener:
         """Wait for a message or an interruption, and take what has come; return whether it was an interruption."""
         self._take()
         with selectors.DefaultSelector() as selector:
-            selector.register(self._reader, selectors.EVENT_READ)
+            selector.register(self._pipe.reader, selectors.EVENT_READ)
             if self._ears.socket is not None:
                 selector.register(self._ears.socket, selectors.EVENT_READ)
             ready = {key.fd for key, _ in selector.select(0 if self._woken else timeout)}
-        if ready - {self._reader}:
+        if ready - {self._pipe.reader}:
             try:
                 self._ears.hear()
             except EngineUnavailable as error:
                 self._lose(error, was_connected=True)
             self._take()
-        is_interrupted = self._reader in ready
+        is_interrupted = self._pipe.reader in ready
         if is_interrupted:
-            self._drain()
+            self._pipe.clear()
         return is_interrupted
 
     def _take(self) -> None:
@@ -158,20 +148,13 @@ class RedisListener:
 
     def _lose(self, error: Exception, *, was_connected: bool) -> None:
         if was_connected or self._reminder.is_due(str(error)):
-            logger.warning("The connection for wake-ups is gone; polling until it is back. (%s)", error)
+            logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", error)
         # Nobody has told us of anything since.
         self._woken.update(self._marked)
         self._marked.clear()
         # At once after a loss, with a pause after a failure to connect.
         self._connect_after = time.monotonic() + (0.0 if was_connected else _RECONNECT_SECONDS)
         self._ears.close()
-
-    def _drain(self) -> None:
-        try:
-            while os.read(self._reader, 4096):
-                pass
-        except BlockingIOError:
-            pass
 
 
 class _Ears(Client):

@@ -1,7 +1,10 @@
-"""The Lua files, read once, each with what it uses of the files that they share.
+"""The Lua files, all read at import, each with what it uses of the files that they share.
 
 A server makes the functions of a script anew at each call. All that the shared files have would cost ten times what a short verb does, so
 a script gets only those that it calls, and what they call.
+
+A worker lives for weeks, and an upgrade may replace the files meanwhile: a script that was read when it is first needed
+would be missing, or that of another version.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ _NEEDS = "-- needs:"
 _ALONE = "-- alone"
 _SHARED = ("lib", "writing")
 _DIRECTORY = Path(__file__).parent / "lua"
+_TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in _DIRECTORY.glob("*.lua")}
 _DEFINITION = re.compile(r"local (?:function (?P<function>\w+)|(?P<values>\w+(?:, *\w+)*) *=)")
 _WORD = re.compile(r"\w+")
 
@@ -35,7 +39,7 @@ def script(name: str) -> Script:
     Before it comes what it uses of ``lib.lua``, of ``writing.lua``, and of what its first line names: ``-- needs: waiting
     crontab``. The first line ``-- alone`` says that it shares nothing.
     """
-    first, _, _ = _read(name).partition("\n")
+    first, _, _ = _TEXTS[name].partition("\n")
     needed = first.removeprefix(_NEEDS).split() if first.startswith(_NEEDS) else []
     own = "\n".join(_lines(name))
     shared = [] if first == _ALONE else [part for file in (*_SHARED, *needed) for part in _definitions(file)]
@@ -74,8 +78,4 @@ def _defined(line: str) -> set[str]:
 
 
 def _lines(name: str) -> list[str]:
-    return [line for line in _read(name).splitlines() if line.strip() and not line.lstrip().startswith("--")]
-
-
-def _read(name: str) -> str:
-    return (_DIRECTORY / f"{name}.lua").read_text(encoding="utf-8")
+    return [line for line in _TEXTS[name].splitlines() if line.strip() and not line.lstrip().startswith("--")]

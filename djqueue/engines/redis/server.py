@@ -9,7 +9,7 @@ from djqueue.engines.redis.client import Client
 from djqueue.exceptions import EngineDenied, EngineRefused
 from djqueue.jobs.health import Concern, Inspection
 
-_MAKE_ROOM = "Raise maxmemory, let finished jobs go (manage.py prunejobs; keep less by 'retention'), or find out why jobs pile up."
+_MAKE_ROOM = "Raise maxmemory, delete finished jobs (manage.py prunejobs, or a shorter 'retention'), or find out why jobs accumulate."
 _OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 
@@ -24,8 +24,8 @@ def inspect(client: Client) -> Inspection:
     except (EngineRefused, EngineDenied):
         concern = Concern(
             id="djqueue.W003",
-            text="INFO is not allowed, so nobody can tell whether this server keeps what it is given.",
-            hint="Allow it: ACL SETUSER … +info. It shows the version, the eviction policy and the persistence.",
+            text="INFO is not permitted, so djqueue cannot check whether the server persists jobs.",
+            hint="Grant it: ACL SETUSER … +info. INFO reports the version, the eviction policy and the persistence.",
         )
         return Inspection(server="unknown", about={}, concerns=[concern])
     kind, version = _version(info)
@@ -83,8 +83,8 @@ def _refusals(kind: str, version: str, info: Mapping[str, str]) -> list[Concern]
         concerns.append(
             Concern(
                 id="djqueue.W004",
-                text=f"The server deletes keys when its memory is full (maxmemory-policy {policy}): jobs would vanish.",
-                hint="Set maxmemory-policy noeviction, and let caches have a server of their own. Workers refuse to start.",
+                text=f"The server evicts keys when it is out of memory (maxmemory-policy {policy}): jobs would be lost.",
+                hint="Set maxmemory-policy noeviction, and use another server for caches. Workers refuse to start.",
                 is_fatal=True,
             )
         )
@@ -97,17 +97,15 @@ def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[
         fsync = settings.get("appendfsync", "unknown")
         if fsync != "no":
             return f"append-only file, fsync {fsync}", []
-        text = (
-            "The append-only file is written when the system likes (appendfsync no): a crash loses some thirty seconds."
-        )
+        text = "The operating system decides when the append-only file is written (appendfsync no): a crash loses about 30 seconds."
         return "append-only file, fsync no", [_risk(text)]
     if "save" not in settings:
         return "no append-only file", [
-            _risk("The server writes no append-only file: a crash loses minutes, or all jobs.")
+            _risk("The append-only file is off: a crash loses the last minutes, or all jobs.")
         ]
     if settings["save"] == "":
-        return "none", [_risk("Nothing of the server reaches the disk: a restart loses all jobs.")]
-    text = "The server writes snapshots only: a crash loses what was stored since the last one, minutes of it."
+        return "none", [_risk("Persistence is off: a restart loses all jobs.")]
+    text = "The server only writes snapshots: a crash loses everything since the last one, usually minutes."
     return "snapshots only", [_risk(text)]
 
 
@@ -125,8 +123,8 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
         concerns.append(
             Concern(
                 id="djqueue.W006",
-                text="The server is a replica: nothing can be stored there until it is promoted.",
-                hint="Point the url at the primary, or at a name or proxy that follows it.",
+                text="The server is a read-only replica: nothing can be enqueued until it is promoted.",
+                hint="Point the URL at the primary, or at a name or proxy that follows it.",
                 keeps_jobs_out=True,
             )
         )
@@ -140,7 +138,7 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
             Concern(
                 id="djqueue.W007",
                 text=f"The server could not write its {' and its '.join(failed)} when it last tried.",
-                hint="Look at its log and at the space on its disk: it may refuse all writes until then.",
+                hint="Check its log and free disk space: until it succeeds, the server may refuse all writes.",
             )
         )
     return concerns + _shortage(info)
@@ -155,7 +153,7 @@ def _shortage(info: Mapping[str, str]) -> list[Concern]:
     if used <= limit:
         text = f"{100 * used / limit:.0f} % of the server's memory is in use; when it is full, nothing can be enqueued."
         return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM)]
-    text = f"The server's memory is full ({_memory(info)}): nothing can be enqueued. Workers go on with what waits."
+    text = f"The server is out of memory ({_memory(info)}): nothing can be enqueued. Workers continue with the waiting jobs."
     return [Concern(id="djqueue.W008", text=text, hint=_MAKE_ROOM, keeps_jobs_out=True)]
 
 

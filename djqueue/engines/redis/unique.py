@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, is_plain, job_bytes, moment, one
+from djqueue.engines.redis.codec import MICROSECOND, STATES, clock, columns, job_bytes, moment
 from djqueue.engines.redis.parts import parts
 from djqueue.jobs.records import InsertedJob, NewJob, UniqueRule
-from djqueue.jobs.states import JobState
 
 CHUNK = 250
 """So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
@@ -36,12 +35,6 @@ def insert_unique(
 ) -> list[InsertedJob]:
     """Store jobs, or say which job stands for each of them."""
     pack = client.pack
-    is_simple = not (rule.window or rule.holds_completed or rule.follow_up)
-    if is_simple and len(jobs) == 1 and ids is None and now is None and is_plain(jobs[0]):
-        # Most of them, most of the time: nobody holds the key.
-        stored = client.run("insert_one", *one(jobs[0], pack), jobs[0].unique_key or "")
-        if stored is not None:
-            return [InsertedJob(stored[1], JobState.AVAILABLE, moment(stored[0]))]
     how = pack(rule_columns(rule))
     calls = [
         (
@@ -60,6 +53,11 @@ def insert_unique(
             for id, state, inserted_at, is_duplicate in zip(rows, rows, rows, rows, strict=True)
         ]
     return answer
+
+
+def is_simple(rule: UniqueRule) -> bool:
+    """Return whether a job is stored if no live job holds its key, and nothing else has to be looked at."""
+    return not (rule.window or rule.holds_completed or rule.follow_up)
 
 
 def rule_columns(rule: UniqueRule) -> tuple[object, ...]:

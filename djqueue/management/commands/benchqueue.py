@@ -20,7 +20,7 @@ import djqueue
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 
@@ -89,7 +89,7 @@ class Command(ReportingCommand):
         tell = (lambda line: notice(self, line)) if options["verbosity"] > 0 else (lambda line: None)
         try:
             return scenarios.measure(
-                [scenarios.Benchmark(alias, backend_of(alias).engine, plan) for alias in aliases], tell
+                [scenarios.Benchmark(alias, store_of(alias).engine, plan) for alias in aliases], tell
             )
         except scenarios.BenchmarkFailed as error:
             raise CommandError(str(error)) from error

@@ -17,7 +17,7 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import add_backend_argument, backend_of, database_problem
+from djqueue.management.backends import add_backend_argument, database_problem, store_of
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -50,14 +50,14 @@ class Command(ReportingCommand):
 
     def handle(self, **options: Any) -> None:
         self.is_output_all = options["verb"] in ("list", "show", "next")
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb'].replace('-', '_')}")
         try:
             verb(options)
         except DjqueueError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(database_problem(error, backend.database_of_tables)) from error
+            raise CommandError(database_problem(error, store.database_of_tables)) from error
 
     def _list(self, options: dict[str, Any]) -> None:
         entries = crontab.entries(backend=options["backend"])

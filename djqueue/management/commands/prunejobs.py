@@ -9,14 +9,15 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from djqueue import conf
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.jobs.records import PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
 from djqueue.management.reporting import ReportingCommand
+from djqueue.stores import Store
 
 STEP = 2000
 
@@ -47,18 +48,18 @@ class Command(ReportingCommand):
         parser.add_argument("--queue", metavar="NAME", help="Only jobs of this queue.")
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
-        if options["queue"] is not None and not conf.QUEUE_NAME.fullmatch(options["queue"]):
-            raise CommandError(conf.invalid_queue_name(options["queue"]))
+        store = store_of(options["backend"])
+        if options["queue"] is not None and not is_queue_name(options["queue"]):
+            raise CommandError(invalid_queue_name(options["queue"]))
         states = [JobState(state) for state in options["state"] or sorted(FINAL_STATES)]
         if options["older_than"] is not None:
             rules = [PruneRule(state, max_age=options["older_than"]) for state in states]
         else:
-            rules = [rule for rule in backend.settings.prune_rules() if rule.state in states]
+            rules = [rule for rule in store.settings.prune_rules() if rule.state in states]
         try:
             if options["older_than"] is not None and not options["dry_run"] and not options["yes"]:
-                self._ask(self._prune(backend, rules, options["queue"], True))
-            count = self._prune(backend, rules, options["queue"], options["dry_run"])
+                self._ask(self._prune(store, rules, options["queue"], True))
+            count = self._prune(store, rules, options["queue"], options["dry_run"])
         except EngineUnavailable as error:
             raise CommandError(str(error)) from error
         what = "would be deleted" if options["dry_run"] else ("was deleted" if count == 1 else "were deleted")
@@ -73,10 +74,10 @@ class Command(ReportingCommand):
         if not is_confirmed(f"Delete {_jobs(count)}? [y/N] "):
             raise CommandError("Nothing was done.")
 
-    def _prune(self, backend: Any, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
+    def _prune(self, store: Store, rules: list[PruneRule], queue: str | None, is_dry_run: bool) -> int:
         count = 0
         place: Any = None
-        with backend.engine.open_maintainer(waits=True) as engine:
+        with store.engine.open_maintainer(waits=True) as engine:
             while True:
                 began = time.monotonic()
                 pruned = engine.prune(rules, place=place, limit=STEP, queue=queue, is_dry_run=is_dry_run)

@@ -10,15 +10,17 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 
-from djqueue import api, conf
+from djqueue import api
 from djqueue.exceptions import DjqueueError
+from djqueue.jobs.names import invalid_queue_name, is_queue_name, job_id
 from djqueue.jobs.records import ControlOutcome, JobFilter
 from djqueue.jobs.states import JobState
-from djqueue.management.backends import add_backend_argument, backend_of, database_problem
+from djqueue.management.backends import add_backend_argument, database_problem, store_of
 from djqueue.management.durations import duration
 from djqueue.management.notices import is_confirmed
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
+from djqueue.stores import Store
 
 EXIT_SKIPPED = 3
 """Something that was named by its id was not done; the output says why."""
@@ -71,10 +73,10 @@ class Command(ReportingCommand):
         add_backend_argument(parser, verbs)
 
     def handle(self, *, verb: str, backend: str, **options: Any) -> None:
-        found = backend_of(backend)
+        store = store_of(backend)
         try:
             if verb in ("pause", "resume"):
-                self._set_queues(verb, found, options)
+                self._set_queues(verb, store, options)
             elif options["ids"]:
                 self._control_named(verb, backend, options)
             else:
@@ -82,24 +84,24 @@ class Command(ReportingCommand):
         except (DjqueueError, ValueError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(database_problem(error, found.database_of_tables)) from error
+            raise CommandError(database_problem(error, store.database_of_tables)) from error
 
-    def _set_queues(self, verb: str, backend: Any, options: dict[str, Any]) -> None:
+    def _set_queues(self, verb: str, store: Store, options: dict[str, Any]) -> None:
         names = list(dict.fromkeys(options["queues"]))
-        ruled = {queue.name for queue in backend.engine.queues()}
+        ruled = {queue.name for queue in store.engine.queues()}
         for name in names:
-            if not conf.QUEUE_NAME.fullmatch(name):
-                raise CommandError(conf.invalid_queue_name(name))
+            if not is_queue_name(name):
+                raise CommandError(invalid_queue_name(name))
             # One that was taken out of the settings while it was paused can still be resumed.
-            if backend.queues and name not in backend.queues and name not in ruled:
-                known = ", ".join(sorted(backend.queues))
+            if store.queues and name not in store.queues and name not in ruled:
+                known = ", ".join(sorted(store.queues))
                 raise CommandError(f"There is no queue {name!r}. The queues of this backend are: {known}.")
         for name in names:
             if verb == "pause":
-                is_done = api.pause(name, by=_me(), reason=options["reason"], using=backend.alias)
+                is_done = api.pause(name, by=_me(), reason=options["reason"], using=store.alias)
                 self.stdout.write(f"{name}: {'paused' if is_done else 'is paused already'}.")
             else:
-                is_done = api.resume(name, using=backend.alias)
+                is_done = api.resume(name, using=store.alias)
                 self.stdout.write(f"{name}: {'resumed' if is_done else 'is not paused'}.")
 
     def _control_named(self, verb: str, alias: str, options: dict[str, Any]) -> None:
@@ -116,7 +118,7 @@ class Command(ReportingCommand):
         skipped = 0
         for controlled in getattr(api, verb)(ids, using=alias, **_values(verb, options)):
             skipped += not controlled.is_done
-            why = f": {plain(controlled.reason)}" if controlled.reason else "."
+            why = f" ({plain(controlled.reason)})." if controlled.reason else "."
             self.stdout.write(f"{controlled.id}: {_SAID[controlled.outcome]}{why}")
         if skipped:
             sys.exit(EXIT_SKIPPED)
@@ -144,7 +146,7 @@ class Command(ReportingCommand):
                 self.stdout.write(f"{number:,} {_SAID[outcome]}.")
         for reason, number in report.skipped.items():
             some = ", ".join(map(str, report.examples[reason]))
-            self.stdout.write(f"{number:,} skipped: {plain(reason)} (such as {some})")
+            self.stdout.write(f"{number:,} skipped ({plain(reason)}), such as {some}.")
 
 
 def _filter(options: dict[str, Any]) -> JobFilter:
@@ -168,6 +170,6 @@ def _me() -> str:
 
 
 def _id(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise CommandError(f"{text!r} is no id of a job: a whole number. Nothing was done.")
-    return int(text)
+    if (id := job_id(text)) is None:
+        raise CommandError(f"Invalid job id {text!r}: use a whole number. Nothing was done.")
+    return id

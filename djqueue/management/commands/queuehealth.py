@@ -13,7 +13,7 @@ from django.db import Error as DatabaseError
 
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
-from djqueue.management.backends import backend_of, database_problem, outboxes_of
+from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
 
@@ -40,16 +40,16 @@ class Command(ReportingCommand):
         )
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         try:
-            findings = judge(backend.engine.health(), max_age_seconds=options["max_age_seconds"])
+            findings = judge(store.engine.health(), max_age_seconds=options["max_age_seconds"])
         except DatabaseError as error:
-            findings = [Finding("database", False, database_problem(error, backend.database_of_tables))]
+            findings = [Finding("database", False, database_problem(error, store.database_of_tables))]
         except EngineDenied as error:
             findings = [Finding("server", False, str(error))]
         except (EngineUnavailable, EngineRefused) as error:
             findings = [Finding("server", False, str(error), "Is it up, and is its address in TASKS the right one?")]
-        for outbox in outboxes_of(backend):
+        for outbox in store.outboxes:
             try:
                 findings.append(judge_outbox(outbox.backend, outbox.oldest_seconds()))
             except EngineUnavailable as error:

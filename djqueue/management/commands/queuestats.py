@@ -14,10 +14,10 @@ from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
-from djqueue.management.backends import backend_of, database_problem
+from djqueue.maintenance.silence import SILENT_SECONDS
+from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
-from djqueue.runtime.heartbeat import SILENT_SECONDS
 
 
 class Command(ReportingCommand):
@@ -32,11 +32,11 @@ class Command(ReportingCommand):
         parser.add_argument("--backend", default=DEFAULT_ALIAS, metavar="ALIAS", help="Which entry of TASKS.")
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         try:
-            stats = collect(backend.engine, {*backend.queues, *backend.settings.queues})
+            stats = collect(store.engine, {*store.queues, *store.settings.queues})
         except DatabaseError as error:
-            raise CommandError(database_problem(error, backend.database_of_tables)) from error
+            raise CommandError(database_problem(error, store.database_of_tables)) from error
         except EngineUnavailable as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(stats, indent=2) if options["json"] else _table(stats))

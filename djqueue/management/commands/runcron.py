@@ -14,7 +14,7 @@ from django.db import connections
 
 from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
-from djqueue.management.backends import backend_of
+from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
@@ -27,8 +27,14 @@ class Command(BaseCommand):
     )
     requires_system_checks = ["djqueue"]
 
+    _ends_process = False
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._ends_process = True
+        super().run_from_argv(argv)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
@@ -38,15 +44,15 @@ class Command(BaseCommand):
             return super().execute(*args, **options)
 
     def handle(self, **options: Any) -> None:
-        backend = backend_of(options["backend"])
+        store = store_of(options["backend"])
         configure(options["verbosity"])
         if options["verbosity"]:
             notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
-        scheduler = _FirstDenialEnds(backend.engine.open_cron(), store=backend.engine.store)
+        scheduler = _FirstDenialEnds(store.engine.open_cron(), store=store.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
-        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop)) as signals:
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._ends_process) as signals:
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)

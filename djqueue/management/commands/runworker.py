@@ -13,14 +13,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from djqueue import conf
-from djqueue.management.backends import backend_of, outboxes_of
+from djqueue.jobs.names import invalid_queue_name, is_queue_name
+from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import leaving_at_once
-from djqueue.runtime.supervisor import Supervisor, SupervisorSpec
-from djqueue.runtime.worker import LaneSpec
+from djqueue.runtime.specs import LaneSpec, SupervisorSpec
+from djqueue.runtime.supervisor import Supervisor
+from djqueue.stores import Store
 
 MAX_WORKER_NAME = 200
 MAX_PROCESSES = 1000
@@ -32,6 +33,8 @@ class Command(BaseCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
+
+    _ends_process = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -82,6 +85,10 @@ class Command(BaseCommand):
             help="Name in logs and the admin. Default: host name and process id.",
         )
 
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._ends_process = True
+        super().run_from_argv(argv)
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Hear signals before the checks ask a database that may be silent."""
         if threading.current_thread() is not threading.main_thread():
@@ -96,9 +103,9 @@ class Command(BaseCommand):
                 " called here. Put the settings into a module and name it in DJANGO_SETTINGS_MODULE."
             )
         alias = options["backend"]
-        backend = backend_of(alias)
-        settings = backend.settings
-        lanes = _lanes(options["queues"], options["concurrency"], backend)
+        store = store_of(alias)
+        settings = store.settings
+        lanes = _lanes(options["queues"], options["concurrency"], store)
         spec = SupervisorSpec(
             name=options["worker_name"] or f"{socket.gethostname()}-{os.getpid()}",
             backend=alias,
@@ -114,30 +121,32 @@ class Command(BaseCommand):
         )
         configure(options["verbosity"])
         if options["verbosity"]:
-            notice(self, _banner(spec, backend))
+            notice(self, _banner(spec))
         # What the checks asked the database stays theirs; the supervisor has connections of its own.
         connections.close_all()
-        supervisor = Supervisor(spec, backend.engine, settings, outboxes=outboxes_of(backend))
+        supervisor = Supervisor(
+            *(spec, store.engine, settings), outboxes=store.outboxes, ends_process=self._ends_process
+        )
         code = supervisor.run()
         if supervisor.refusal:
             raise CommandError(supervisor.refusal, returncode=code)
         sys.exit(code)
 
 
-def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
+def _lanes(text: str, concurrency: int, store: Store) -> tuple[LaneSpec, ...]:
     """Parse ``mail:20,default``: queues with a number get slots of their own, the others share the rest."""
     own: dict[str, int] = {}
     shared: list[str] = []
-    words = [word.strip() for word in text.split(",") if word.strip()] or sorted(backend.queues) or ["default"]
+    words = [word.strip() for word in text.split(",") if word.strip()] or sorted(store.queues) or ["default"]
     for word in words:
         name, colon, number = word.rpartition(":") if word.rpartition(":")[2].isdigit() else (word, "", "")
-        if not conf.QUEUE_NAME.fullmatch(name):
-            raise CommandError(conf.invalid_queue_name(name))
-        if backend.queues and name not in backend.queues:
-            raise CommandError(f"Queue {name!r} is not in QUEUES of the backend: {', '.join(sorted(backend.queues))}.")
+        if not is_queue_name(name):
+            raise CommandError(invalid_queue_name(name))
+        if store.queues and name not in store.queues:
+            raise CommandError(f"Queue {name!r} is not in QUEUES of the backend: {', '.join(sorted(store.queues))}.")
         if name in own or name in shared:
             raise CommandError(f"Queue {name!r} is named twice.")
-        rules = backend.settings.queues.get(name)
+        rules = store.settings.queues.get(name)
         slots = int(number) if colon else (rules.concurrency if rules else None)
         if slots is None:
             shared.append(name)
@@ -151,7 +160,7 @@ def _lanes(text: str, concurrency: int, backend: Any) -> tuple[LaneSpec, ...]:
     return tuple(lanes)
 
 
-def _banner(spec: SupervisorSpec, backend: Any) -> str:
+def _banner(spec: SupervisorSpec) -> str:
     lines = [
         f"djqueue worker {spec.name}: backend {spec.backend!r}, {spec.processes} process{'' if spec.processes == 1 else 'es'}"
     ]

@@ -1,9 +1,10 @@
--- Raise the beat of living workers and look at everybody's.
--- Params: workers uuid[] (those that live), draining uuid[] (those of them that finish what they have).
--- Returns: id, beat, is_dead of all known workers; the beats are those before this one.
--- A counter, not a time: whoever watches compares it with what it saw before, by its own monotonic clock.
--- A worker that was buried while this waited for its row looks alive in the snapshot; that its beat was refused tells the truth.
--- Locked in the order of their ids, as in bury.sql, so that the two cannot wait for each other.
+-- Raise the beat of living workers and read the beats of all workers.
+-- Params: workers uuid[] (the living ones), draining uuid[] (those of them that only finish the jobs they have).
+-- Returns: id, beat, is_dead of all known workers; each beat is the one before this statement.
+-- A counter, not a time: the observer compares it with the value it saw before, by its own monotonic clock.
+-- A worker that was declared dead while this statement waited for its row looks alive in the snapshot; the refused beat shows that
+-- it is dead.
+-- Locked in the order of their ids, as in bury.sql, so that the two cannot deadlock.
 WITH locked AS MATERIALIZED (
     SELECT id FROM djqueue_worker WHERE id = ANY(%(workers)s::uuid[]) AND died_at IS NULL ORDER BY id FOR NO KEY UPDATE
 ),

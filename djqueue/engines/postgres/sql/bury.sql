@@ -1,8 +1,8 @@
--- Mark workers as dead for ever, but those that have beaten since they were seen. Their row stays until a later rescue finds nothing
--- of theirs.
--- Params: workers uuid[]; beats bigint[] of the same length: the beat with which each was seen (null: whatever it is).
+-- Mark workers as dead for ever, except those that have beaten since they were seen. Their rows stay until a later rescue finds none
+-- of their jobs.
+-- Params: workers uuid[]; beats bigint[] of the same length: the last beat seen of each (null: any).
 -- Returns: the ids of the workers that are spared.
--- The beat is compared when the row is locked: a beat that commits first spares the worker, and one that comes later is refused.
+-- The beat is compared when the row is locked: a beat that commits first spares the worker; a later beat is refused.
 -- Locked in the order of their ids, as in beat.sql.
 WITH locked AS MATERIALIZED (
     SELECT id

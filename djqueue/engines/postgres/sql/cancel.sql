@@ -1,9 +1,9 @@
--- Cancel live jobs: those that wait end at once, those that execute are asked to end.
--- Params: ids bigint[], only text[] (null: whatever their state), by text, reason text, now timestamptz (null: the database's clock).
--- Returns: id, state, of what was done: 'cancelled' (it is in the history now) or 'executing' (the request is in its row).
--- Waits for whoever holds a row: after a fetch the job executes and is asked, after an ack it is gone and no row comes back.
--- So the state that decides is that of the lock, not that of the snapshot. Locked in the order of their ids.
--- The first request is kept: it says who began it. What honours it: ack_cancelled.sql and rescue.sql.
+-- Cancel live jobs: waiting jobs end at once, executing jobs are asked to end.
+-- Params: ids bigint[], only text[] (null: regardless of their state), by text, reason text, now timestamptz (null: the database's clock).
+-- Returns: id and state of each changed job: 'cancelled' (it is in the history now) or 'executing' (the request is in its row).
+-- Waits for transactions that hold a row: after a fetch the job executes and is asked, after an ack it is gone and not returned.
+-- So the state at the time of the lock decides, not that of the snapshot.
+-- The first request is kept, because it names who began it. ack_cancelled.sql and rescue.sql act on it.
 WITH
 -- include: dated_clock
 ,

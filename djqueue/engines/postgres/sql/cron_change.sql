@@ -1,9 +1,9 @@
--- Change an entry, if nobody else did since it was read.
+-- Change an entry, unless it was changed since it was read.
 -- Params: id bigint, revision bigint, one per column of the definition, code jsonb, is_paused bool, pause_reason text,
 -- is_disabled bool, by text, now timestamptz (null: the database's clock).
--- Returns: the new revision; no row when somebody else was faster.
--- A changed rule, a resumed or enabled entry is planned anew from now: the time that the old rule had planned is gone with it, and
--- what passed meanwhile was not missed. Anything else leaves the next time alone.
+-- Returns: the new revision; no row if another change came first.
+-- An entry with a changed rule, or one that is resumed or enabled, is planned again from now: the time planned by the old rule is
+-- dropped, and times that passed meanwhile do not count as missed. Other changes keep the next time.
 UPDATE djqueue_cronentry AS entry
 SET
     task = %(task)s, args = %(args)s::jsonb, kwargs = %(kwargs)s::jsonb, queue = %(queue)s, priority = %(priority)s::smallint,

@@ -1,4 +1,4 @@
--- Write down which entries the code has that a scheduler has read, and read what all schedulers declare.
+-- Record the entries in the code of a scheduler, and read what all schedulers declare.
 -- Params: id uuid, name text, entries jsonb (name → fingerprint), kept interval, now timestamptz (null: the database's clock).
 -- Returns: id, name, entries text, started_at, silent_seconds of all that were renewed within kept.
 WITH clock AS MATERIALIZED (

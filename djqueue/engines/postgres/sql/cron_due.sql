@@ -1,7 +1,7 @@
 -- Read the entries that are due or not planned yet.
 -- Params: now timestamptz (null: the database's clock).
--- Returns: per entry the time of the look, the seconds until the next entry is due (null: there is none), and all columns of the
--- entry. Without such an entry one row, with nulls in place of an entry.
+-- Returns: per entry the time of this query, the seconds until the next entry is due (null: there is none), and all columns of the
+-- entry. If there is no such entry, one row with nulls in its place.
 -- The crontab is a small table that is read whole: an index would cost every tick more than it saves here.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at

@@ -1,5 +1,5 @@
 -- Forget the declarations of schedulers that have not renewed them.
--- Params: id uuid (of the asking scheduler, which stays), kept interval, now timestamptz (null: the database's clock).
+-- Params: id uuid (of the calling scheduler, which stays), kept interval, now timestamptz (null: the database's clock).
 WITH old AS MATERIALIZED (
     SELECT id
     FROM djqueue_scheduler

@@ -1,12 +1,12 @@
--- Lock an entry for one of its nominal times, if nothing happened to it since it was read.
+-- Lock an entry for one of its nominal times, unless it was changed since it was read.
 -- Params: id bigint, revision bigint, expected and last timestamptz (its next_at and last_nominal_at, as they
 -- were read), nominal timestamptz.
--- Returns: overlapping (the jobs of it that are still live), is_done (whether this time was acted upon before); no row: stale.
--- The row lock is the gate: of two schedulers the second passes over the row, or sees that next_at has moved. The unique constraint of
--- the ticks stands behind it, and last_nominal_at behind ticks that were pruned.
--- SKIP LOCKED: an application may hold the row for as long as its transaction lasts, and only this entry may be late for it. NO KEY: a
--- tick that is written by hand (cron_note.sql) holds the row by its foreign key, and is no reason to be late.
--- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
+-- Returns: overlapping (the jobs of it that are still live), is_done (whether this time was handled before); no row: stale.
+-- The row lock decides: of two schedulers the second skips the row, or sees that next_at has changed. The unique constraint of
+-- the ticks is the second safeguard, and last_nominal_at replaces it for ticks that were pruned.
+-- SKIP LOCKED: an application may hold the row for as long as its transaction lasts, and only this entry may be delayed by that.
+-- NO KEY: a tick of a manual run (cron_note.sql) holds the row by its foreign key, and must not delay the entry.
+-- Only the last hundred jobs of the entry are checked: an older job that is still live is stuck and does not count as an overlap.
 SELECT
     ARRAY(
         SELECT job.id

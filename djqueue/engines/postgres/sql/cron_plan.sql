@@ -1,7 +1,7 @@
--- Write down when an entry is next due, if nothing happened to it since it was read.
+-- Store when an entry is next due, unless it was changed since it was read.
 -- Params: id bigint, revision bigint, expected timestamptz (its next_at, as it was read), next timestamptz (null: never again, the entry is finished), now
 -- timestamptz (null: the database's clock). Returns: nothing.
--- An entry that somebody holds is left alone: what they write may change its plan, and a scheduler comes by again within a second.
+-- An entry whose row is locked is skipped: that transaction may change its plan, and a scheduler tries again within a second.
 WITH free AS MATERIALIZED (
     SELECT id
     FROM djqueue_cronentry

@@ -1,6 +1,6 @@
 -- Delete old ticks.
--- Params: age float (seconds), limit int, now timestamptz (null: the database's clock). Returns: one row: how many went.
--- That a time runs only once does not hang on them: last_nominal_at stays on the entry.
+-- Params: age float (seconds), limit int, now timestamptz (null: the database's clock). Returns: one row: the number of deleted ticks.
+-- They are not needed to run a time only once: last_nominal_at stays on the entry.
 WITH old AS MATERIALIZED (
     SELECT id
     FROM djqueue_crontick

@@ -1,6 +1,6 @@
--- Write down what became of one nominal time, in the transaction that locked the entry and inserted the job.
+-- Record the outcome of one nominal time, in the transaction that locked the entry and inserted the job.
 -- Params: id bigint (of the entry), nominal timestamptz, next timestamptz (null: this was the last time; @reboot has none either),
--- outcome text, reason text, job bigint, missed_from timestamptz, is_done bool (a tick of this time is there already),
+-- outcome text, reason text, job bigint, missed_from timestamptz, is_done bool (this time has a tick already),
 -- is_endless bool (the entry has no next time and is not finished), now timestamptz (null: the database's clock).
 -- Returns: runs.
 WITH clock AS MATERIALIZED (

@@ -1,7 +1,7 @@
--- Discard live jobs that wait: they end at once, and not by their own fault.
--- Params: ids bigint[], only text[] (null: whatever their state), by text, reason text, now timestamptz (null: the database's clock).
+-- Discard live jobs that wait: they end at once, without having failed.
+-- Params: ids bigint[], only text[] (null: regardless of their state), by text, reason text, now timestamptz (null: the database's clock).
 -- Returns: the ids of those that were discarded; a job that executes is left alone.
--- Waits for whoever holds a row, and goes by its state then; see cancel.sql.
+-- Waits for transactions that hold a row, and uses the state that the job has then; see cancel.sql.
 WITH
 -- include: dated_clock
 ,

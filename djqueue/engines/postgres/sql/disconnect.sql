@@ -1,6 +1,6 @@
--- End the connections on which dead workers fetched, so that no claim of theirs commits after their jobs were rescued.
+-- End the connections on which dead workers fetched, so that none of their claims commits after their jobs were rescued.
 -- Params: names text[] (their application_name). Returns: count.
--- Only those of our own role: others may not be ended, and are none of ours.
+-- Only connections of our own role: those of other roles cannot be terminated, and are not djqueue's.
 SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) AS count
 FROM pg_stat_activity
 WHERE

@@ -1,6 +1,6 @@
--- Name the jobs that stage.sql would take.
+-- List the jobs that stage.sql would take.
 -- Params: limit int; skip bigint[]; now timestamptz (null: the database's clock). Returns: id.
--- Only asked when one of them could not be staged: then they are staged in smaller and smaller parts.
+-- Used only when one of them could not be staged: then they are staged in smaller and smaller parts.
 SELECT id
 FROM djqueue_job
 WHERE

@@ -1,5 +1,5 @@
--- Find the keys whose follow-up may begin: no job holds the key itself. Returns: unique_key.
--- From the index djqueue_job_follow_up, which has suspended follow-ups in it and nothing else.
+-- Find the keys whose follow-up may begin, because no job holds the key itself. Returns: unique_key.
+-- Read from the index djqueue_job_follow_up, which contains only suspended follow-ups.
 SELECT left(job.unique_key, -5) AS unique_key
 FROM djqueue_job AS job
 WHERE

@@ -1,4 +1,4 @@
--- Tell how many entries of the crontab are active and when a scheduler last looked at it.
+-- Report how many entries of the crontab are active and when a scheduler last looked at it.
 -- Params: none. Returns: one row: entries, scheduler_seconds (null: no scheduler is known).
 SELECT
     (

@@ -1,6 +1,6 @@
--- Name who keeps VACUUM from removing dead rows, the oldest first: sessions, replication slots, prepared transactions.
+-- List what keeps VACUUM from removing dead rows, the oldest first: sessions, replication slots, prepared transactions.
 -- Params: none. Returns: kind, name, age_seconds (null: not known), age_transactions.
--- A session of this database only, or one that holds for all (a standby with hot_standby_feedback); this one left out.
+-- Only sessions of this database, or those that block it for all databases (a standby with hot_standby_feedback), without this one.
 SELECT * FROM (
     SELECT
         'session' AS kind,
@@ -13,7 +13,7 @@ SELECT * FROM (
         AND (datname = current_database() OR backend_type = 'walsender') AND backend_type NOT LIKE 'autovacuum%%'
     UNION ALL
     SELECT
-        'replication slot', format('%%s%%s', slot_name, CASE WHEN active THEN '' ELSE ', which nobody reads' END), NULL,
+        'replication slot', format('%%s%%s', slot_name, CASE WHEN active THEN '' ELSE ', inactive' END), NULL,
         age(COALESCE(xmin, catalog_xmin))::int
     FROM pg_replication_slots
     WHERE xmin IS NOT NULL

@@ -1,5 +1,5 @@
--- Tell who leads and when the leader's loops last did their work.
--- Params: none. Returns: one row or none: leader_seconds (null: the lease ran out), loops jsonb (name → seconds ago).
+-- Report since when there is a leader and when its loops last did their work.
+-- Params: none. Returns: one row or none: leader_seconds (null: the lease has expired), loops jsonb (name → seconds ago).
 SELECT
     CASE WHEN expires_at > clock_timestamp() THEN extract(epoch FROM clock_timestamp() - elected_at)::float8 END AS leader_seconds,
     (

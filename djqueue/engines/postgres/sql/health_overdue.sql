@@ -1,4 +1,4 @@
--- Tell for how long the oldest job that waits for the stager has been due.
+-- Report for how long the oldest job that waits for the stager has been due.
 -- Params: none. Returns: one row or none: overdue_seconds.
 SELECT extract(epoch FROM clock_timestamp() - GREATEST(scheduled_at, 'epoch'))::float8 AS overdue_seconds
 FROM djqueue_job

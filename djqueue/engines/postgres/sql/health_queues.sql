@@ -1,7 +1,7 @@
--- Tell of each queue that has available or executing jobs, has been paused, or is served, how its oldest available job fares.
--- Params: none. Returns: queue, oldest_seconds (null: nobody waits), is_paused, is_served (by a worker that has beaten lately).
+-- Report the age of the oldest available job of each queue that has available or executing jobs, is paused, or is served.
+-- Params: none. Returns: queue, oldest_seconds (null: no job waits), is_paused, is_served (by a worker with a recent beat).
 -- Two loose scans of the index djqueue_job_fetch: one descent per queue and one per level of each queue, and past what executes
--- at a level's head. Each level is looked at, for a low one may starve while the high ones flow.
+-- at a level's head. Each level is read, because a low one may starve while jobs of high ones run.
 WITH RECURSIVE
 -- include: queue_names
 ,

@@ -1,4 +1,4 @@
--- Tell how much of the tables is dead weight. Estimates and sizes only: nothing is counted.
+-- Report how much of the tables is dead rows. Estimates and sizes only: nothing is counted.
 -- Params: none. Returns: one row: dead_rows, live_rows, vacuumed_seconds, is_autovacuum_on, table_bytes, fetch_index_bytes,
 -- history_rows, history_bytes, notification_usage.
 SELECT

@@ -1,4 +1,4 @@
--- Tell when each worker was last heard of, by the database's clock.
+-- Report when each worker last beat, by the database's clock.
 -- Params: none. Returns: name, queues text[], silent_seconds, is_dead.
 SELECT
     name,

@@ -1,7 +1,7 @@
--- Mark the end of a look on one queue as soon as those have committed who are storing jobs into it (insert_one.sql).
--- Params: queue text, milliseconds int (LockNotAvailable after so long). While somebody waits here, whoever comes to store a job
--- finds the lock refused and wakes us: the wait is for those that are under way, and no stream of jobs can prolong it.
--- For a moment only: a waiting statement hears no notification and holds a snapshot. The lock itself is the session's.
+-- Mark one queue as soon as the transactions that are storing jobs in it (insert_one.sql) have committed.
+-- Params: queue text, milliseconds int (LockNotAvailable after so long). While this statement waits, a new
+-- transaction that stores a job is refused the lock and wakes this worker: the wait ends with the transactions already under way.
+-- Only for a moment: a waiting statement receives no notification and holds a snapshot. The lock itself is the session's.
 WITH patience AS MATERIALIZED (
     SELECT set_config('lock_timeout', %(milliseconds)s::text, true)
 )

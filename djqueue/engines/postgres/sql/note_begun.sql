@@ -1,7 +1,7 @@
 -- Note in their rows that the functions of these claims have been called.
 -- Params: ids and claims bigint[] of the same length. Returns: the ids of those that were noted.
--- SKIP LOCKED: what somebody is cancelling or acknowledging at this moment must not keep a heart from beating.
--- An array from a sub-select leads the planner to the primary key: see ack.sql.
+-- SKIP LOCKED: a job that is being cancelled or acknowledged at this moment must not delay the heartbeat.
+-- An array from a sub-select leads the planner to the primary key: see _fence.sql.
 WITH locked AS MATERIALIZED (
     SELECT ctid
     FROM djqueue_job

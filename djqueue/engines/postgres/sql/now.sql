@@ -1,3 +1,3 @@
--- Ask for the time.
+-- Read the time.
 -- Params: none. Returns: one timestamptz, of this statement and not of the transaction's begin.
 SELECT clock_timestamp() AS now

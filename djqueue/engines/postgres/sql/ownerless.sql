@@ -1,6 +1,6 @@
--- Find who has claimed jobs and has no worker row.
--- Params: none. Returns: the claimers' ids.
--- Such a job's worker left its row behind while a claim of it was still on its way to commit. Scans the live table:
+-- Find workers that have claimed jobs but have no row.
+-- Params: none. Returns: their ids.
+-- Such a worker's row was removed while one of its claims was still about to commit. Scans the live table:
 -- run at each new term and once a minute, not on the hot path.
 SELECT DISTINCT job.attempted_by
 FROM djqueue_job AS job

@@ -1,6 +1,6 @@
--- Pause a queue: fetch.sql claims nothing of it any more. What executes goes on.
+-- Pause a queue: fetch.sql claims no more of its jobs. Executing jobs go on.
 -- Params: queue text, by text, reason text, now timestamptz (null: the database's clock).
--- Returns: one row if the queue was not paused before; who paused it first, and why, stays.
+-- Returns: one row if the queue was not paused before; the first name and reason are kept.
 INSERT INTO djqueue_queue AS queue (name, paused_at, paused_by, pause_reason)
 VALUES (%(queue)s, COALESCE(%(now)s::timestamptz, clock_timestamp()), %(by)s, %(reason)s)
 ON CONFLICT (name) DO UPDATE

@@ -3,12 +3,12 @@
 -- any; a rule has at most one of the two), rule_cutoff timestamptz (what finished earlier goes; '-infinity': nothing does);
 -- queue text (null: all); after_at timestamptz, after_id bigint (where the last step ended); limit int (jobs to look at);
 -- is_dry_run bool (count, delete nothing).
--- Returns: one row: seen, count (deleted), last_at (text) and last_id (where this step ended; null: nothing was left to see).
--- The most special rule decides: that of the task, then that of the queue, then the general one.
+-- Returns: one row: seen (jobs), count (deleted), last_at (text) and last_id (where this step ended; null: nothing was left to see).
+-- The most specific rule applies: that of the task, then that of the queue, then the general one.
 -- A step looks at a number of jobs instead of deleting a number: jobs that are kept for longer would otherwise make one
 -- statement walk for minutes. after_at carries the walk past them.
--- SKIP LOCKED and the order of the ids: it waits for nobody, and nobody can wait for it in a circle. synchronous_commit off:
--- what a crash brings back is deleted again, and nobody waits for the disk.
+-- SKIP LOCKED and the order of the ids: it waits for no other transaction and cannot deadlock. synchronous_commit off: rows that a
+-- crash brings back are deleted again, so there is no need to wait for the disk.
 WITH setting AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true) AS value
 ),

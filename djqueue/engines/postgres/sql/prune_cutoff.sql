@@ -1,8 +1,8 @@
--- Say when the newest finished job ended that is one too many.
+-- Find when the newest finished job ended that exceeds the number of jobs to keep.
 -- Params: state text; queue, task text (null: any); other_queues, other_tasks text[] (those with a rule of their own);
--- count int (how many are kept). Returns: cutoff; no row when there are not too many.
--- Walks the history backwards until it has seen that many, all of it if there are fewer: asked once per pass of the pruner,
--- which rests for a multiple of what a pass took.
+-- count int (how many are kept). Returns: cutoff; no row if there are not too many.
+-- Reads the history backwards until it has seen that many jobs, or all of it: run once per pass of the pruner, which then rests for
+-- a multiple of the time that the pass took.
 SELECT finished_at AS cutoff
 FROM djqueue_finishedjob
 WHERE

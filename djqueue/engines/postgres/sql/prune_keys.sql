@@ -1,7 +1,7 @@
--- Remove unique keys that nobody holds any more.
+-- Remove unique keys that no job holds any more.
 -- Params: limit int, now timestamptz (null: the database's clock). Returns: one row: expired, orphaned.
--- A live job does not need the row: it holds its key by its own. Keys without an end go when their job is not kept, or is kept
--- but not completed; the oldest jobs are looked at, which are the first to go from the history.
+-- A live job holds its key by its own row and does not need this one. Keys without an expiry are removed when their job is no longer
+-- kept, or did not complete; the keys of the oldest jobs are checked, because these leave the history first.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),

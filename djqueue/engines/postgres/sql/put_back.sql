@@ -1,8 +1,8 @@
--- Put jobs back into the live table that were taken out of it (take.sql) and never begun.
+-- Put jobs that were taken out of the live table (take.sql) and never started back into it.
 -- Params: one array per column, all of the same length: those of the job as it was taken, unique_key (may be null), delay (seconds until
--- it may be looked at again), note (an object to merge into meta, may be null); now timestamptz (null: the database's clock).
--- Returns: nothing. The attempt is given back, the claim is not. A job gets its unique key again, unless another has taken it since: then
--- it comes back without, for both were accepted. Whether somebody is just taking the key is not waited for long: then it is an error.
+-- it is due again), note (an object to merge into meta, may be null); now timestamptz (null: the database's clock).
+-- Returns: nothing. The attempt is given back, the claim is not. A job gets its unique key again, unless another job has taken it since: then
+-- it comes back without a key, because both jobs were accepted. If an open transaction is taking the key, this fails after 100 ms.
 -- OFFSET 0: see insert_held.sql.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true) AS setting

@@ -1,4 +1,4 @@
--- Name the queues that have available or executing jobs.
+-- List the queues that have available or executing jobs.
 -- Params: limit int. Returns: queue, in order.
 WITH RECURSIVE
 -- include: queue_names

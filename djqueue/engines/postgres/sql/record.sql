@@ -1,8 +1,8 @@
 -- Write the history of jobs that were taken out of the live table (take.sql).
 -- Params: one array per column, all of the same length: those of the job as it was taken, and of its outcome as in ack.sql;
 -- now timestamptz (null: the database's clock).
--- Returns: nothing. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored,
--- or, if somebody has retried it meanwhile, live again. OFFSET 0: see insert_held.sql.
+-- Returns: nothing. The job belonged to the worker alone, so it is never refused; a second attempt after a lost response finds it stored,
+-- or live again, if it was retried meanwhile. OFFSET 0: see insert_held.sql.
 INSERT INTO djqueue_finishedjob (
     id, state, queue, task, args, kwargs, priority, attempt, max_attempts, claim, attempted_by, attempted_at, inserted_at,
     ready_at, scheduled_at, expires_at, started_at, finished_at, errors, result, meta

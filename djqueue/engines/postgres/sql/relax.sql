@@ -1,3 +1,3 @@
--- Let the commit of this transaction not wait for the disk.
--- Params: none. Only in a transaction of ours: it holds for all that is written in it.
+-- Commit this transaction without waiting for the disk.
+-- Params: none. Only in djqueue's own transactions: it applies to all that they write.
 SELECT set_config('synchronous_commit', 'off', true)

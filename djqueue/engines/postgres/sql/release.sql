@@ -1,12 +1,12 @@
--- Let follow-ups begin whose predecessors have ended: give them the real key.
+-- Start follow-ups whose predecessors have ended: give them the real key.
 -- Params: keys text[]; milliseconds int (of the longest wait for a lock; null: as the session says); now timestamptz (null: the database's
 -- clock). Returns: id, queue, state of those that were released.
--- Run outside of the statements that end jobs, and again by whoever stages: a follow-up that its enqueuer has not committed yet, or
--- is just changing, is not waited for, because an ack may not wait for an application's transaction.
--- Fails with a unique violation when somebody takes the key between the look and the update. Then the follow-up waits for that job.
--- Fails with LockNotAvailable when a transaction that is still open has taken the key: an index cannot pass over it, as a lock on a row
--- can be passed over, so the wait is cut short. Then the follow-up is tried again later.
--- Keys and ids are asked for twice: see ack.sql.
+-- Run outside the statements that end jobs, and again by the stager: a follow-up that an application's transaction is storing or
+-- changing is skipped, because an ack must not wait for such a transaction.
+-- Fails with a unique violation if another job takes the key between the lookup and the update. Then the follow-up waits for that job.
+-- Fails with LockNotAvailable if a transaction that is still open has taken the key: there is no SKIP LOCKED for an index entry, so
+-- the wait is cut short. Then the follow-up is tried again later.
+-- Keys and ids are asked for twice: see _fence.sql.
 WITH clock AS MATERIALIZED (
     SELECT
         COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at,

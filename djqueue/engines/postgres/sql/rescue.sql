@@ -1,18 +1,18 @@
--- Take jobs back from dead workers.
--- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, all of it);
--- as_noted bool: what ran is what the rows say (note_begun.sql), and of the others nobody knows: they go back with a mark;
+-- Take jobs away from dead workers.
+-- Params: workers uuid[]; ran_id and ran_claim bigint[] of the same length: what really ran (null: not known, so all of them);
+-- as_noted bool: the rows tell which jobs ran (note_begun.sql); the others may have run and go back with a mark;
 -- kept_id and kept_claim bigint[] of the same length: claims to leave alone;
 -- reason text, limit int, now timestamptz (null: the database's clock).
--- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled, left (those that are still there: another transaction
+-- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled, left (those not taken: another transaction
 -- holds them, or there are more than limit).
--- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job
--- that kills its worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is
+-- A job that ran spends its attempt and gets an error that says so; with no attempt left it is discarded, so that a job
+-- that kills its worker comes to an end. A job that was only claimed goes back unchanged. The claim is
 -- not lowered, so a late ack of the dead worker is stale.
--- A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
+-- A job whose cancellation was requested does not go back, whether it ran or not: it is cancelled.
 -- The rows are found once and locked at their places: the live table has no index on attempted_by, and left needs both numbers.
--- In no order: nobody is waited for, and an order would make the planner walk along an index.
--- SKIP LOCKED: a row that is being acked at this moment, or that an application holds, is not lost; left tells of it.
--- Everything about a lost job is worked out in one CTE: joining two of them, of which the planner expects one row each,
+-- In no order: no lock is waited for, and an order would make the planner walk along an index.
+-- SKIP LOCKED: a row that is being acknowledged at this moment, or that an application holds, is not lost; it is counted in left.
+-- Everything about a lost job is computed in one CTE: joining two of them, of which the planner expects one row each,
 -- compares each row with each. The rows are found again by their ctid, as in fetch.sql, and the LIMIT that the planner cannot know
 -- keeps it from reading the whole table for that.
 WITH clock AS MATERIALIZED (

@@ -1,2 +1,2 @@
--- Give the lead up. Params: holder uuid.
+-- Give up the leadership. Params: holder uuid.
 UPDATE djqueue_leader SET expires_at = 'epoch' WHERE name = 'maintenance' AND holder = %(holder)s

@@ -1,12 +1,12 @@
 -- Make finished jobs available again: move each back to the live table.
--- Params: ids bigint[], only text[] (null: whatever their state), now timestamptz (null: the database's clock).
+-- Params: ids bigint[], only text[] (null: regardless of their state), now timestamptz (null: the database's clock).
 -- Returns: id, queue of the jobs that were moved. A job whose unique key is held by a live one stays where it is.
 -- Only what was inserted is deleted; the other order loses the job when the insert meets a conflict. One statement, so
--- that a reader sees the job in exactly one of the tables. Locked in the order of their ids, inserted in that of their keys, as
--- in insert.sql.
+-- that a reader sees the job in exactly one of the tables. Inserted in the order of their keys, as in
+-- insert.sql.
 -- A follow-up that was cancelled while it waited competes for the key that it waited for.
--- The claim goes along and is not lowered. Attempts go on counting, with room for at least one more; a start or expiry
--- time, a result and a cancel request belonged to the life that is over.
+-- The claim is kept. Attempts go on counting, with room for at least one more; a due or expiry time, a result and a cancel request
+-- are not carried over.
 WITH clock AS MATERIALIZED (
     SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
 ),

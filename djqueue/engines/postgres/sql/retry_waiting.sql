@@ -1,7 +1,7 @@
 -- Make scheduled and retryable jobs available now.
--- Params: ids bigint[], only text[] (null: whatever their state), now timestamptz (null: the database's clock).
+-- Params: ids bigint[], only text[] (null: regardless of their state), now timestamptz (null: the database's clock).
 -- Returns: id, queue of those that are available now. There is room for one more attempt, as in retry.sql.
--- Waits for whoever holds a row (the stager, somebody who cancels it), and goes by its state then.
+-- Waits for transactions that hold a row (the stager, a cancel), and uses the state that the job has then.
 WITH locked AS MATERIALIZED (
     SELECT id
     FROM djqueue_job

@@ -1,13 +1,13 @@
--- Give waiting jobs what a duplicate of theirs brought: the newest values, a new time, or both.
+-- Update waiting jobs from a duplicate that was enqueued: the newest values, a new time, or both.
 -- Params: as those of insert.sql, one job per key; replace bool, reschedule bool; suffix text ('', or ':next' for follow-ups).
 -- Returns: unique_key, id, state, inserted_at of the jobs that were revised, queue, whether the job is available and whether it was before.
--- A job that executes is not touched, nor locked: its worker must be able to record the outcome before the caller commits. Waits
--- for another caller who revises the same job, so that the last one wins. Locked in the order of the keys.
--- A follow-up takes the newest time with the newest values. A job that is replaced keeps its time, but for one: values that may not run
--- before a later time do not.
--- A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until it is due.
--- Keys and ids are asked for twice: see ack.sql.
--- There is always room for one more attempt. What the engine noted in meta stays there.
+-- An executing job is neither changed nor locked: its worker must be able to record the outcome before the caller commits. Waits
+-- for other callers that revise the same job, so that the last one wins. Locked in the order of the keys.
+-- A follow-up takes the newest time with the newest values. A job that is replaced keeps its time, unless the new values
+-- have a later one.
+-- A job that is available and stays so keeps its position in the queue; one that failed before stays retryable until it is due.
+-- Keys and ids are asked for twice: see _fence.sql.
+-- There is always room for one more attempt. What the engine stored in meta stays there.
 WITH input AS MATERIALIZED (
     -- include: job_input
 ),

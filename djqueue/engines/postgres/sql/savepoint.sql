@@ -1,2 +1,2 @@
--- Begin what may be undone within the transaction of a tick.
+-- Begin a part of the transaction of a tick that may be undone.
 SAVEPOINT djqueue_insertion

@@ -1,2 +1,2 @@
--- Undo what was done since savepoint.sql, and give its locks back.
+-- Undo what was done since savepoint.sql, and release its locks.
 ROLLBACK TO SAVEPOINT djqueue_insertion

@@ -1,12 +1,12 @@
--- Make scheduled and retryable jobs available whose time has come.
+-- Make scheduled and retryable jobs available that are due.
 -- Params: limit int; ids bigint[] (null: all that are due); skip bigint[] (jobs that could not be staged before);
 -- since timestamptz (leave out what was due before; null: nothing); now timestamptz (null: the database's clock).
 -- Returns: one row: count, queues (those that got jobs), next_in (seconds until the next one is due, null if none), at (text: the
--- time that was taken for now).
--- SKIP LOCKED: two stagers share the work, and a job that somebody cancels meanwhile is left to them.
--- The phrases that keep the planner on the index djqueue_job_stage are explained in fetch.sql.
--- synchronous_commit off: nobody waits for the disk to start a job on time. What a crash takes back is staged again.
--- next_in looks past as many entries as this run took, so that it is 0 or less while due jobs remain. (An anti-join with
+-- time used as now).
+-- SKIP LOCKED: two stagers share the work, and a job that is being cancelled is skipped.
+-- The phrases that keep the planner on the index djqueue_job_stage are explained in _available.sql and _claimable.sql.
+-- synchronous_commit off: a job need not wait for the disk to start on time. What a crash undoes is staged again.
+-- next_in skips as many entries as this run took, so that it is 0 or less while due jobs remain. (An anti-join with
 -- the jobs taken says the same, but the planner expects one of them and compares each with each.) Before PostgreSQL 17 nothing can
 -- be subtracted from infinity.
 WITH clock AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Remove unique keys whose hold is over. Params: keys text[], job_ids bigint[], of the same length.
--- Returns: the keys that were removed. Only while the same job holds the key: somebody else may have taken it since.
--- Waits for whoever else removes the row; when that one commits, his job holds the key. Locked in the order of the keys.
+-- Remove unique keys that have expired or whose job no longer holds them. Params: keys text[], job_ids bigint[], of the same length.
+-- Returns: the keys that were removed. Only while the same job holds the key: another job may have taken it since.
+-- Waits for another transaction that removes the row; when that one commits, its job holds the key. Locked in the order of the keys.
 WITH over AS MATERIALIZED (
     SELECT held.key
     FROM djqueue_uniquekey AS held

@@ -1,9 +1,9 @@
--- Say who holds these unique keys beyond a job's life, and whether the hold is over.
--- Params: keys text[]; completed_only bool (else a job holds its key however it ended);
+-- List the jobs that hold these unique keys beyond their lives, and whether the hold is over.
+-- Params: keys text[]; completed_only bool (false: a job holds its key regardless of how it ended);
 -- now timestamptz (null: the database's clock).
 -- Returns: key, job_id, state, inserted_at, is_over.
--- A job that was cancelled before it ran gives its key back, and so does one that is kept no longer when nothing but its being
--- kept held the key. Read of both tables in one statement: see get.sql.
+-- A job that was cancelled before it ran gives its key back, and so does a job that is no longer kept, if the key was held only as
+-- long as the job was kept. Both tables are read in one statement: see get.sql.
 SELECT
     held.key, held.job_id, COALESCE(job.state, 'completed') AS state, COALESCE(job.inserted_at, clock.at) AS inserted_at,
     NOT COALESCE(job.is_live, false) AND (

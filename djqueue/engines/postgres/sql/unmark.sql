@@ -1,8 +1,8 @@
--- Give up the marks of these queues (mark.sql), and offer them to whoever else sleeps there.
--- Params: queues text[]. Returns: how many were ours.
--- While one sleeper has the mark the others go without, and are woken all the same. If it goes silently, because its worker is
--- busy, they would not hear of the next job before their poll. So they are woken once, and one of them marks the queue.
--- The lock is gone when the statement has run, and the notification is sent with its commit: who hears it finds the mark free.
+-- Give up the marks of these queues (mark.sql), and offer them to other sleepers.
+-- Params: queues text[]. Returns: how many this session held.
+-- One sleeper holds the mark, and a notification wakes the others too. If it gave up the mark silently, because its worker is busy,
+-- the others would not learn of the next job before their poll. So they are woken once, and one of them marks the queue.
+-- The lock is released by the statement and the notification is sent with its commit, so its receivers find the mark free.
 -- synchronous_commit: see wake.sql.
 WITH setting AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)

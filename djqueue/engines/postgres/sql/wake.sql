@@ -1,9 +1,9 @@
--- Wake those who sleep on these queues, if anybody does.
+-- Wake the workers that sleep on these queues, if there are any.
 -- Params: queues text[]. Run it after the commit that made the jobs visible, never before.
--- A sleeper holds the advisory lock of its queue (mark.sql). Only when the shared try fails, somebody sleeps and is
+-- A sleeper holds the advisory lock of its queue (mark.sql). Only if the shared attempt fails a worker sleeps and is
 -- notified: NOTIFY takes a database-wide lock during commit, which a busy queue must not pay. Mark-then-look of the
 -- sleeper against commit-then-ask here leaves no moment in which a job is missed.
--- synchronous_commit off: a commit with a notification waits for the disk otherwise, and the sleeper with it. Nothing is written
+-- synchronous_commit off: otherwise a commit with a notification waits for the disk, and the sleeper with it. Nothing is written
 -- that could be lost.
 WITH setting AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'off', true)

@@ -1,4 +1,4 @@
--- Say where jobs are, to explain why nothing was done to them.
+-- Report the state of jobs, to explain why they were not changed.
 -- Params: ids bigint[]. Returns: id, state, held_by (for a finished job: the live one that holds its unique key).
 -- One statement over both tables, as in get.sql.
 SELECT id, state, NULL::bigint AS held_by

@@ -60,7 +60,7 @@ end
 local function park(id, at)
     -- Put a job aside, if it is there, that was found where it waits and cannot be read: it ends as discarded, with a reason.
     if call('EXISTS', P .. 'job:' .. id) == 1 then
-        local run, why = new_run(DISCARDED), 'What the store has of this job cannot be read; somebody edited it.'
+        local run, why = new_run(DISCARDED), 'The stored job cannot be read; it was probably edited by hand.'
         run[FINISHED_AT] = at
         append(run, ERRORS, {'UnreadableJob', 0, at, '', why})
         finish(id, run, 0)

@@ -8,27 +8,115 @@ other ends: when they are few, nobody walks past a million others to find them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
-from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, read_job
-from djqueue.jobs.records import Found, Job, JobFilter, Newest
+from djqueue.engines.redis import listing
+from djqueue.engines.redis.application import Application
+from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, moment, read_job, read_pause, read_worker
+from djqueue.engines.redis.health import health
+from djqueue.jobs.health import Health
+from djqueue.jobs.records import (
+    Found,
+    Job,
+    JobFilter,
+    JobPage,
+    ListedJob,
+    Newest,
+    QueueCounts,
+    QueueRules,
+    Tally,
+    WorkerStatus,
+)
+from djqueue.jobs.states import JobState
 
 LOOK_AT = 500
 """How many jobs one page looks at."""
 PATIENCE = 20_000
 """How many jobs are looked at before somebody who waits is given what was found so far."""
+_COUNTED = (
+    JobState.AVAILABLE,
+    JobState.EXECUTING,
+    JobState.SCHEDULED,
+    JobState.RETRYABLE,
+    JobState.SUSPENDED,
+)
 _END = 2**53
 _FIND_ALL = 2**31
 
 
-class Walks:
-    @property
-    def client(self) -> Client:
-        """The connection of this thread."""
-        raise NotImplementedError
+class RedisInspector(Application):
+    def get(self, job_id: int) -> Job | None:
+        """Return the job, live or finished; None if there is none of this id."""
+        if not 0 < job_id < 2**53:
+            return None
+        payload, *rest = self.client.run("get", job_id)
+        return None if payload is None else read_job(job_id, payload, *rest)
+
+    def now(self) -> datetime:
+        """Return the time by the server's clock."""
+        seconds, rest = self.client.command("TIME")
+        return moment(int(seconds) * 1_000_000 + int(rest))
+
+    def counts(self) -> list[QueueCounts]:
+        """Count live jobs by queue and state."""
+        rows = []
+        for queue, *numbers, oldest in self.client.run("counts"):
+            states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
+            rows.append(
+                QueueCounts(queue.decode(errors="replace"), states, None if oldest is None else oldest / 1_000_000)
+            )
+        return rows
+
+    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
+        return [listing.listed(job) for id in sorted(ids) if (job := self.get(id)) is not None]
+
+    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
+        """Return a page of a list of jobs; only pages after a position can be read."""
+        return listing.page(self.newest, jobs, after, limit)
+
+    def tally(self, jobs: JobFilter) -> Tally | None:
+        """Count live jobs of one queue or all, which the server counts anyway; None for any others."""
+        return listing.tally(self.counts, jobs)
+
+    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
+        return listing.count_states(self.newest, jobs, limit)
+
+    def quick_counts(self, *, limit: timedelta) -> list[QueueCounts]:
+        """Count live jobs by queue and state, which the server does anyway."""
+        return self.counts()
+
+    def queue_names(self) -> list[str]:
+        """Return the names of queues with live jobs."""
+        return [count.queue for count in self.counts()]
+
+    def queues(self) -> list[QueueRules]:
+        """Return the queues about which somebody decided something."""
+        flat = iter(self.client.run("queues"))
+        return sorted(read_pause(name, about) for name, about in zip(flat, flat, strict=True))
+
+    def workers(self) -> list[WorkerStatus]:
+        """Return the workers that the store knows."""
+        now, about, beats, dead = self.client.run("workers")
+        beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
+        found = []
+        for id, info in zip(about[::2], about[1::2], strict=True):
+            if (read := read_worker(id, info, beat_of.get(id))) is None:
+                continue
+            (name, hostname, pid, queues, concurrency), beat_at, is_draining = read
+            silent = (now - beat_at) / 1e6
+            found.append(
+                WorkerStatus(
+                    UUID(id.decode()), name, hostname, pid, queues, concurrency, silent, is_draining, id in dead
+                )
+            )
+        return sorted(found, key=lambda worker: (worker.name, worker.id))
+
+    def health(self) -> Health:
+        """Look at everything that tells whether jobs flow."""
+        return health(self.client)
 
     def find(
         self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None

@@ -17,7 +17,8 @@ from djqueue.engines.control import (
     who_and_why,
     why_not,
 )
-from djqueue.engines.redis.client import Argument, Client
+from djqueue.engines.redis.application import Application
+from djqueue.engines.redis.client import Argument
 from djqueue.engines.redis.codec import NUMBERS, STATES, clock
 from djqueue.jobs.records import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
@@ -27,12 +28,7 @@ _CHUNK = 200
 _EXECUTING = NUMBERS[JobState.EXECUTING]
 
 
-class Control:
-    @property
-    def client(self) -> Client:
-        """The connection of this thread."""
-        raise NotImplementedError
-
+class RedisController(Application):
     def cancel(
         self,
         ids: Collection[int],

@@ -1,0 +1,198 @@
+"""Claim jobs and store outcomes on PostgreSQL: one SQL file a verb, on a connection of its own."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from djqueue.engines.postgres.at_most_once import taken_statements
+from djqueue.engines.postgres.columns import ack_columns, array, texts
+from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, role_of
+from djqueue.engines.postgres.fetch_cursor import Place
+from djqueue.engines.postgres.follow_ups import release
+from djqueue.engines.postgres.listener import PostgresListener
+from djqueue.engines.postgres.rescue import rescue
+from djqueue.engines.postgres.session import Session
+from djqueue.engines.postgres.wakes import PUT_BACK, put_back
+from djqueue.engines.protocol import SOON_SECONDS, STAGE
+from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
+from djqueue.jobs.records import (
+    Ack,
+    Acked,
+    CancelRequest,
+    ClaimedJob,
+    Rescued,
+    TakenJob,
+)
+from djqueue.jobs.states import FINAL_STATES, JobState
+
+_LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_WATCH_SECONDS = 1.0
+_id = operator.itemgetter(0)
+_claimed = partial(tuple.__new__, ClaimedJob)
+"""What ClaimedJob._make does, but in C: there is one per job."""
+
+
+class PostgresFetcher(Session):
+    def __init__(
+        self, alias: str, *, listen: bool = True, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
+        super().__init__(alias, listen=listen, statement_timeout_seconds=statement_timeout_seconds)
+        self._places: dict[str, Place] = {}
+        self._listener: PostgresListener | None = None
+        self._watched = 0.0
+        """When the names under which we are told of jobs that were put back were last marked, by the monotonic clock."""
+        self.is_partial = False
+
+    def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
+        """Where the way from the start leads past many dead entries, continue where the last fetch ended: ``fetch_cursor.py``."""
+        self._role = role_of(worker)  # of a connection that is still to be opened
+        params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
+        if (place := self._places.get(queue)) is None:
+            place = self._places[queue] = Place()
+        began = time.monotonic()
+        if place.is_skipping and began < place.scan_at:
+            self._watch_put_back(began)
+            jobs = list(map(_claimed, self.run("fetch_after", {**params, **place.ranges()})))
+            place.note_shortcut(jobs, limit)
+            if jobs:
+                self.is_partial = True
+                return jobs
+            began = time.monotonic()
+        jobs = list(map(_claimed, self.run("fetch", params)))
+        self.is_partial = False
+        if place.note_scan(jobs, limit, time.monotonic() - began):
+            self._look_how_far(queue, place)
+        return jobs
+
+    def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
+        """A hint counts the queues in which fetches skip: the search walks from the start."""
+        skipped = self._skipping.intersection(queues) if is_hint else set()
+        return skipped.union(
+            queue for (queue,) in self.run("ready", {"queues": list(skipped.symmetric_difference(queues))})
+        )
+
+    def open_listener(self) -> PostgresListener:
+        """Open the listener of this thread, which also tells the fetcher of jobs that were put back."""
+        self._listener = PostgresListener(self._alias, listen=self._listen, translate=self._hear)
+        return self._listener
+
+    def _hear(self, name: str) -> str:
+        """Return the name under which the waiting thread knows what it was woken for."""
+        if name.endswith(PUT_BACK):
+            name = name.removesuffix(PUT_BACK)
+            self._begin_at_the_start([name])
+        return name
+
+    def _begin_at_the_start(self, queues: Collection[str]) -> None:
+        for queue in queues:
+            if (place := self._places.get(queue)) is not None:
+                place.scan_at = 0.0
+
+    @property
+    def _skipping(self) -> set[str]:
+        return {queue for queue, place in self._places.items() if place.is_skipping}
+
+    def _watch_put_back(self, now: float) -> None:
+        """Ask to be told of jobs that are put back where fetches skip them; repeatedly, for marks that another worker had."""
+        if self._listener is not None and now - self._watched > _WATCH_SECONDS:
+            self._watched = now
+            self._listener.mark([put_back(queue) for queue in self._skipping])
+
+    def _look_how_far(self, queue: str, place: Place) -> None:
+        began = time.monotonic()
+        # The jobs are claimed and must reach the caller, whatever happens here.
+        with suppress(EngineUnavailable, EngineRefused):
+            [([plan],)] = self.run("walk", {"queue": queue})
+            buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+            place.note_walk(buffers, time.monotonic() - began)
+
+    def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
+        """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
+        # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
+        jobs = []
+        for *row, unique_key in self.run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}):
+            job = TakenJob._make(row)
+            job.attempted_by, job.unique_key = worker, unique_key
+            jobs.append(job)
+        return jobs
+
+    def reclaim(self, worker: UUID, kept: Mapping[int, int], *, now: datetime | None = None) -> Rescued:
+        rescued = rescue(self, [worker], ran={}, kept=kept, now=now)
+        self._begin_at_the_start(rescued.queues)
+        return rescued
+
+    def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
+        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
+        return list(map(CancelRequest._make, self.run("cancel_requested", {"ids": list(ids)}))) if ids else []
+
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> Acked:
+        if not acks:
+            return Acked(frozenset())
+        if any(ack.taken for ack in acks):
+            return self._ack_taken(acks, now)
+        # Sorted by id, like every write of many rows: two of them can then not wait for each other.
+        ordered = sorted(acks, key=_id)
+        finals = [ack for ack in ordered if ack.state in FINAL_STATES]
+        others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        statements: list[tuple[str, dict[str, Any]]] = []
+        if finals:
+            statements.append(
+                ("ack", {**ack_columns(finals), "result": texts(ack.result for ack in finals), "now": now})
+            )
+        if others:
+            delays = array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
+            notes = texts(ack.note for ack in others)
+            statements.append(("ack_requeue", {**ack_columns(others), "delay": delays, "note": notes, "now": now}))
+        answers = self.run_all(statements)
+        if others:
+            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            unspent = {ack.id for ack in others if not ack.is_spent}
+            # These keep their place in the queue, and somebody may be past it.
+            woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
+            if any(0 < ack.delay <= SOON_SECONDS for ack in others):
+                woken.add(STAGE)
+            # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
+            with suppress(EngineUnavailable):
+                self.wake(woken)
+        accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
+        ended = [row for row in answers[0] if row[1] is not None] if finals else []
+        # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
+        if others and (rest := [ack for ack in others if ack.id not in accepted]):
+            try:
+                rows = self.run("ack_cancelled", {**ack_columns(rest), "now": now})
+            except EngineUnavailable as error:
+                error.accepted, error.is_undone = frozenset(accepted), False
+                raise
+            accepted.update(row[0] for row in rows)
+            ended.extend(row for row in rows if row[1] is not None)
+        if ended:
+            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            with suppress(EngineUnavailable):
+                self.wake(release(self, [key for _, key in ended], now))
+        return Acked(accepted)
+
+    def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> Acked:
+        taken = [ack for ack in acks if ack.taken is not None]
+        # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
+        accepted = self.ack([ack for ack in acks if ack.taken is None], now=now).accepted
+        try:
+            try:
+                self.run_all(taken_statements(taken, now))
+            except (EngineBusy, EngineRefused):
+                # Somebody has just taken the unique key of one of them: they go back without.
+                self.run_all(taken_statements(taken, now, with_keys=False))
+        except EngineUnavailable as error:
+            error.accepted = frozenset(accepted)
+            raise
+        # They are stored: an error here would make it look as if they were not. The poll finds the jobs.
+        with suppress(EngineUnavailable):
+            self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
+        return Acked(accepted | {ack.id for ack in taken})

@@ -1,0 +1,43 @@
+"""Take jobs back from workers: from dead ones, and what a living one does not know of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from uuid import UUID
+
+from djqueue.engines.control import LOST, clean
+from djqueue.engines.postgres.session import Session
+from djqueue.engines.postgres.wakes import put_back
+from djqueue.jobs.records import Rescued
+
+
+def rescue(
+    session: Session,
+    workers: Collection[UUID],
+    *,
+    ran: Mapping[int, int] | None = None,
+    kept: Mapping[int, int] | None = None,
+    as_noted: bool = False,
+    reason: str = LOST,
+    limit: int = 5000,
+    now: datetime | None = None,
+) -> Rescued:
+    """Take jobs back from dead workers, and wake living ones for them."""
+    [(requeued, discarded, queues, cancelled, left)] = session.run(
+        "rescue",
+        {
+            "workers": list(workers),
+            "ran_id": None if ran is None else list(ran),
+            "ran_claim": None if ran is None else list(ran.values()),
+            "as_noted": as_noted,
+            "kept_id": list(kept or ()),
+            "kept_claim": list((kept or {}).values()),
+            # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+            "reason": clean(reason),
+            "limit": limit,
+            "now": now,
+        },
+    )
+    session.wake({*queues, *map(put_back, queues)})
+    return Rescued(requeued, discarded, queues, cancelled, left)

@@ -1,0 +1,94 @@
+WITH clock AS MATERIALIZED (
+    SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS at
+),
+held AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM djqueue_job
+    WHERE
+        attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+        AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
+),
+locked AS MATERIALIZED (
+    SELECT
+        ctid AS place, id, attempt, max_attempts, attempted_by, cancel_request,
+        CASE
+            WHEN %(as_noted)s THEN COALESCE(meta -> 'begun' = to_jsonb(claim), false)
+            ELSE %(ran_id)s::bigint[] IS NULL
+                OR (id, claim) IN (SELECT * FROM unnest(%(ran_id)s::bigint[], %(ran_claim)s::bigint[]))
+        END AS has_run,
+        claim
+    FROM djqueue_job
+    WHERE
+        ctid = ANY(ARRAY(SELECT place FROM held)) AND attempted_by = ANY(%(workers)s::uuid[]) AND state = 'executing'
+        AND (id, claim) NOT IN (SELECT * FROM unnest(%(kept_id)s::bigint[], %(kept_claim)s::bigint[]))
+    LIMIT (SELECT %(limit)s::bigint)
+    FOR UPDATE SKIP LOCKED
+),
+lost AS MATERIALIZED (
+    SELECT
+        place,
+        CASE
+            WHEN cancel_request IS NOT NULL THEN 'cancelled'
+            WHEN has_run AND attempt >= max_attempts THEN 'discarded'
+            ELSE 'available'
+        END AS new_state,
+        CASE WHEN has_run THEN attempt ELSE attempt - 1 END AS new_attempt,
+        CASE WHEN %(as_noted)s AND NOT has_run THEN jsonb_build_object('lost', claim) ELSE '{}' END AS new_meta,
+        CASE WHEN has_run THEN jsonb_build_array(jsonb_build_object(
+            'attempt', attempt, 'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'),
+            'worker', attempted_by, 'exception', 'djqueue.exceptions.WorkerLost', 'message', %(reason)s::text, 'traceback', ''
+        )) ELSE '[]' END
+        || CASE WHEN cancel_request IS NOT NULL THEN jsonb_build_array(jsonb_build_object(
+            'attempt', CASE WHEN has_run THEN attempt ELSE attempt - 1 END,
+            'at', to_char((SELECT at FROM clock) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), 'by', cancel_request -> 'by',
+            'exception', 'djqueue.exceptions.Cancel', 'message', COALESCE(cancel_request ->> 'reason', ''), 'traceback', ''
+        )) ELSE '[]' END AS new_errors
+    FROM locked
+),
+requeued AS (
+    UPDATE djqueue_job AS job
+    SET
+        state = 'available',
+        attempt = lost.new_attempt, 
+        errors = CASE
+            WHEN jsonb_array_length(lost.new_errors) = 0 THEN job.errors
+            ELSE (
+                CASE
+                    WHEN jsonb_typeof(job.errors) <> 'array' OR jsonb_array_length(job.errors) < 50 THEN job.errors
+                    WHEN job.errors -> 10 ? 'left_out' THEN jsonb_set(job.errors - 11, '{10,left_out}', to_jsonb((job.errors #>> '{10,left_out}')::int + 1))
+                    ELSE jsonb_set(job.errors, '{10}', '{"left_out": 1}')
+                END
+            )
+        END || lost.new_errors,
+        meta = CASE WHEN lost.new_meta = '{}' THEN job.meta ELSE job.meta || lost.new_meta END
+    FROM lost
+    WHERE job.ctid = lost.place AND lost.new_state = 'available'
+    RETURNING job.queue
+),
+removed AS (
+    DELETE FROM djqueue_job AS job
+    USING lost
+    WHERE job.ctid = lost.place AND lost.new_state <> 'available'
+    RETURNING job.*, lost.new_state, lost.new_attempt, lost.new_errors
+),
+ended AS (
+    INSERT INTO djqueue_finishedjob (
+        id, queue, task, args, kwargs, priority, claim, attempted_by, inserted_at, meta,
+        flow_id, is_awaited, pending, limit_key, tags, fingerprint,
+        max_attempts, ready_at, scheduled_at, expires_at, unique_key,
+        state, attempt, attempted_at, started_at, finished_at, errors, result, cancel_request
+    )
+    SELECT
+        id, queue, task, args, kwargs, priority, claim, attempted_by, inserted_at, meta,
+        flow_id, is_awaited, pending, limit_key, tags, fingerprint,
+        max_attempts, ready_at, scheduled_at, expires_at, unique_key,
+        new_state, new_attempt, attempted_at, started_at, (SELECT at FROM clock), errors || new_errors, result, cancel_request
+    FROM removed
+    RETURNING state
+)
+SELECT
+    (SELECT count(*) FROM requeued) AS requeued,
+    (SELECT count(*) FROM ended WHERE state = 'discarded') AS discarded,
+    (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM requeued) AS queues,
+    (SELECT count(*) FROM ended WHERE state = 'cancelled') AS cancelled,
+    (SELECT count(*) FROM held) - (SELECT count(*) FROM locked) AS left
