@@ -148,7 +148,7 @@ class JobFilter:
     task_prefix: str | None = None
     """How the path of the task begins."""
     task_part: str | None = None
-    """A part of the path of the task, in any case of letters."""
+    """A part of the path of the task. The case of ASCII letters does not matter."""
     worker: UUID | None = None
     """Who claimed the job last."""
     older_than: timedelta | None = None

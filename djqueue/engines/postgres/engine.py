@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -40,7 +40,6 @@ from djqueue.jobs.records import (
     UniqueRule,
 )
 
-NAMES_LIMIT = timedelta(milliseconds=200)
 _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 

@@ -19,23 +19,20 @@ from typing import Any
 
 from django.db import connections
 
+from djqueue.engines.listing import BEGINNING, READ_LIMIT, invalid_position, states_of_list
 from djqueue.engines.postgres.application import states_of
 from djqueue.engines.postgres.moments import FIRST, rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.exceptions import InvalidPosition
 from djqueue.jobs.records import NOBODY, JobFilter, JobPage, ListedJob, Tally
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
-READ_LIMIT = timedelta(seconds=2)
 BEGINNINGS_LIMIT = timedelta(milliseconds=500)
 COUNT_LIMIT = timedelta(milliseconds=100)
 COUNT_EXACTLY = 10_000
 """Up to so many jobs are counted however long the table is."""
 WINDOW = 100_000
 """How many jobs a search reads when reading all of them took too long."""
-BEGINNING = 161
-"""How many characters of arguments and messages are read."""
 
 _COLUMNS = (
     "id, state, queue, task, priority, attempt, max_attempts, attempted_by, attempted_at, inserted_at, ready_at,"
@@ -49,10 +46,8 @@ class _List:
     """The table that a filter is about, its order, and the conditions of the filter."""
 
     def __init__(self, alias: str, jobs: JobFilter) -> None:
-        states = set(jobs.states) or set(LIVE_STATES)
+        states = set(states_of_list(jobs))
         self.is_finished = bool(states & set(FINAL_STATES))
-        if self.is_finished and states & set(LIVE_STATES):
-            raise ValueError("A list has either live or finished jobs.")
         self.alias = alias
         self.table = _TABLES[self.is_finished]
         self.key = ("finished_at", "id") if self.is_finished else ("id",)
@@ -113,7 +108,7 @@ class _List:
                 return position
         except ValueError:
             pass
-        raise InvalidPosition(f"Invalid position {text!r:.80}: use one that an earlier page returned.")
+        raise invalid_position(text)
 
     @property
     def oldest(self) -> str:
@@ -124,8 +119,8 @@ def filter_params(jobs: JobFilter) -> dict[str, Any]:
     """Return the parameters of ``_filter.sql``."""
     params: dict[str, Any] = {**asdict(jobs), "states": states_of(jobs.states)}
     if jobs.task_part is not None:
-        part = re.sub(r"([%_\\\\])", r"\\\1", jobs.task_part.upper())
-        params["task_part"] = f"%{part}%"
+        # The database changes the case of both sides: its rules, which depend on the locale, are not those of Python.
+        params["task_part"] = "%" + re.sub(r"([%_\\])", r"\\\1", jobs.task_part) + "%"
     return params
 
 

@@ -71,11 +71,11 @@ class RedisInspector(Application):
         return rows
 
     def get_many(self, ids: Collection[int]) -> list[ListedJob]:
-        return [listing.listed(job) for id in sorted(ids) if (job := self.get(id)) is not None]
+        return [listing.without_texts(job) for id in sorted(set(ids)) if (job := self.get(id)) is not None]
 
     def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
         """Return a page of a list of jobs; only pages after a position can be read."""
-        return listing.page(self.newest, jobs, after, limit)
+        return listing.page(self.newest, jobs, after, before, limit)
 
     def tally(self, jobs: JobFilter) -> Tally | None:
         """Count live jobs of one queue or all, which the server counts anyway; None for any others."""
@@ -192,7 +192,9 @@ class RedisInspector(Application):
             jobs.task_prefix is not None and jobs.task_prefix,
             jobs.worker is not None and str(jobs.worker),
         ]
-        return self.client.pack([*values, *ages, jobs.task_part is not None and jobs.task_part.lower()])
+        # Lua changes the case of ASCII letters only.
+        part = jobs.task_part is not None and jobs.task_part.encode().lower()
+        return self.client.pack([*values, *ages, part])
 
 
 def _digits(jobs: JobFilter) -> str:

@@ -6,42 +6,45 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from djqueue.exceptions import InvalidPosition
+from djqueue.engines.listing import BEGINNING, READ_LIMIT, invalid_position, states_of_list
 from djqueue.jobs.compression import readable
 from djqueue.jobs.records import Job, JobFilter, JobPage, ListedJob, Newest, QueueCounts, Tally
 from djqueue.jobs.states import LIVE_STATES
 
-READ_LIMIT = timedelta(seconds=2)
 COUNTED_AT_ONCE = 1000
-BEGINNING = 161
-"""How many characters of arguments and messages a row has."""
+_TEXTS = {"args", "kwargs", "exception", "message"}
 
 
-def page(newest: Callable[..., Newest], jobs: JobFilter, after: str, limit: int) -> JobPage:
+def page(newest: Callable[..., Newest], jobs: JobFilter, after: str, before: str, limit: int) -> JobPage:
     """Read a page; a search that finds little gets some time."""
+    jobs = _either_live_or_finished(jobs)
+    if before:
+        # No page returns a position to read back from.
+        raise invalid_position(before)
     found: list[Job] = []
     until = time.monotonic() + READ_LIMIT.total_seconds()
-    before = _position(after)
+    place = _position(after)
     while True:
-        step = newest(jobs, before=before, limit=limit - len(found))
+        step = newest(jobs, before=place, limit=limit - len(found))
         found += step.jobs
-        before = step.before
-        if len(found) == limit or before is None or time.monotonic() > until:
+        place = step.before
+        if len(found) == limit or place is None or time.monotonic() > until:
             break
     return JobPage(
         [listed(job) for job in found],
-        older="" if before is None else str(before),
+        older="" if place is None else str(place),
         is_first=not after,
-        is_cut=before is not None and len(found) < limit,
+        is_cut=place is not None and len(found) < limit,
     )
 
 
 def tally(counts: Callable[[], Sequence[QueueCounts]], jobs: JobFilter) -> Tally | None:
     """Add up the counts of the queues; None if they do not tell."""
-    states = jobs.states or LIVE_STATES
+    states = states_of_list(jobs)
     if not set(states) <= set(LIVE_STATES) or any(
         (jobs.task, jobs.task_prefix, jobs.task_part, jobs.worker, jobs.newer_than, jobs.older_than)
     ):
@@ -52,15 +55,26 @@ def tally(counts: Callable[[], Sequence[QueueCounts]], jobs: JobFilter) -> Tally
 
 def count_states(newest: Callable[..., Newest], jobs: JobFilter, limit: timedelta) -> dict[str, int] | None:
     """Count by looking at each job, for as long as ``limit``."""
+    jobs = _either_live_or_finished(jobs)
     states: Counter[str] = Counter()
     until, before = time.monotonic() + limit.total_seconds(), None
     while True:
         step = newest(jobs, before=before, limit=COUNTED_AT_ONCE)
         states.update(job.state.value for job in step.jobs)
         if (before := step.before) is None:
-            return states
+            return dict(states)
         if time.monotonic() > until:
             return None
+
+
+def _either_live_or_finished(jobs: JobFilter) -> JobFilter:
+    return replace(jobs, states=states_of_list(jobs))
+
+
+def without_texts(job: Job) -> ListedJob:
+    """Shorten a job to what a list shows, without arguments and errors."""
+    values = {name: getattr(job, name) for name in ListedJob._fields if name not in _TEXTS}
+    return ListedJob(**{**values, "state": job.state.value})
 
 
 def listed(job: Job) -> ListedJob:
@@ -69,15 +83,12 @@ def listed(job: Job) -> ListedJob:
     last = errors[-1] if isinstance(errors, list) and errors else None
     error = last if isinstance(last, dict) else {}
     args, kwargs = readable(job.args, job.kwargs)
-    values = {name: getattr(job, name) for name in ListedJob._fields if hasattr(job, name)}
-    values |= {
-        "state": job.state.value,
-        "args": _text(args),
-        "kwargs": _text(kwargs),
-        "exception": str(error.get("exception") or ""),
-        "message": str(error.get("message") or "")[:BEGINNING],
-    }
-    return ListedJob(**values)
+    return without_texts(job)._replace(
+        args=_text(args),
+        kwargs=_text(kwargs),
+        exception=str(error.get("exception") or "")[:BEGINNING],
+        message=str(error.get("message") or "")[:BEGINNING],
+    )
 
 
 def _text(value: Any) -> str:
@@ -89,4 +100,4 @@ def _position(text: str) -> int | None:
         return None
     if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
-    raise InvalidPosition(f"Invalid position {text!r:.80}: use one that an earlier page returned.")
+    raise invalid_position(text)
