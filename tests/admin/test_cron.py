@@ -257,7 +257,7 @@ def test_an_entry_that_cannot_run_says_so_and_stays_readable(login: Login) -> No
     response = client.post(act(entry, "run-now"), follow=True)
 
     html = response.content.decode()
-    assert "cannot run" in html
+    assert "Cannot run" in html
     assert "<b>gone" not in html
     assert "<script>alert" not in html
     assert not Job.objects.exists()
