@@ -110,7 +110,7 @@ def _contents(model_admin: SourceAdmin[Any], request: HttpRequest, job: Job) -> 
         why_unknown=why_unknown(job.task),
     )
     claimer, worker = job.attempted_by, diagnosis.claimer()
-    errors: Any = job.errors  # somebody may have edited the row
+    errors: Any = job.errors  # a row can be edited by hand
     args, kwargs = readable(job.args, job.kwargs)
     return {
         "state": state_badge(job.state),

@@ -82,7 +82,7 @@ class Diagnosis:
             hints.append(
                 gettext("Cancellation was asked for by %(who)s. %(reason)s")
                 % {
-                    "who": job.cancel_request.get("by") or gettext("somebody"),
+                    "who": job.cancel_request.get("by") or gettext("a user"),
                     "reason": job.cancel_request.get("reason") or "",
                 }
             )

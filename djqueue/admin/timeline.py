@@ -55,7 +55,7 @@ def timeline(job: Job, now: datetime) -> list[Event]:
     # The first attempt starts a few milliseconds after its claim, which is shown as its start already.
     if job.started_at is not None and (started is None or job.started_at < started or job.attempt != 1):
         events.append(Event(job.started_at, "executing", gettext("First started")))
-    errors: Any = job.errors  # somebody may have edited the row
+    errors: Any = job.errors  # a row can be edited by hand
     for error in errors if isinstance(errors, list) else []:
         if isinstance(error, dict) and (at := parse_time(error.get("at"))):
             if ended_by(error) is not None:
