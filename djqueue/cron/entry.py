@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 from uuid import UUID
 
 from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
+from djqueue.exceptions import InvalidCron
+from djqueue.jobs.durations import Duration, parse_duration
 
 Misfire = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue", "cancel_running"]
@@ -16,6 +18,7 @@ MISFIRES: tuple[str, ...] = ("skip", "latest", "all")
 OVERLAPS: tuple[str, ...] = ("allow", "skip", "queue", "cancel_running")
 MAX_NAME = 200
 MAX_WINDOW = timedelta(days=366)
+MAX_JITTER = timedelta(days=1)
 _MAX_RUNS = 2**31 - 1
 
 
@@ -68,7 +71,7 @@ class CronDefinition:
     def _number_problem(self) -> str:
         for name, low, high in (
             ("misfire_window_seconds", 1, int(MAX_WINDOW.total_seconds())),
-            ("jitter_seconds", 0, 86_400),
+            ("jitter_seconds", 0, int(MAX_JITTER.total_seconds())),
             ("max_runs", 1, _MAX_RUNS),
             ("priority", -100, 100),
         ):
@@ -125,14 +128,32 @@ class Cron:
     priority: int | None = field(default=None, kw_only=True)
     misfire: Misfire = field(default="latest", kw_only=True)
     """What runs of the times that passed while no scheduler was there: nothing, the latest, or all in the window."""
-    misfire_window: timedelta = field(default=timedelta(hours=1), kw_only=True)
+    misfire_window: Duration = field(default=timedelta(hours=1), kw_only=True)
+    """With ``misfire="all"``: how far back missed times are made up for, from 1 second to 366 days."""
     overlap: Overlap = field(default="allow", kw_only=True)
     """While the previous job of the entry is not finished: run beside it, leave this time out, or wait for its end."""
-    jitter: timedelta = field(default=timedelta(0), kw_only=True)
-    """Each run begins up to this much later, by chance."""
+    jitter: Duration = field(default=timedelta(0), kw_only=True)
+    """Each run is delayed by a random time up to this long, at most 1 day."""
     start: datetime | None = field(default=None, kw_only=True)
     end: datetime | None = field(default=None, kw_only=True)
     max_runs: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name, low, high, limits in (
+            ("misfire_window", timedelta(seconds=1), MAX_WINDOW, "from 1 second to 366 days"),
+            ("jitter", timedelta(0), MAX_JITTER, "at most 1 day"),
+        ):
+            value: object = getattr(self, name)
+            try:
+                duration: timedelta | None = parse_duration(value)
+            except ValueError:
+                duration = None
+            if duration is None or not low <= duration <= high:
+                raise InvalidCron(
+                    f"Invalid {name} {value!r:.120} in Cron: use seconds, a timedelta or a text like '90s' or '2 hours',"
+                    f" {limits}."
+                )
+            object.__setattr__(self, name, duration)
 
     def definition(self, task: str, timezone: str) -> CronDefinition:
         """Return what it says about this task; ``timezone`` is for an entry that names none."""
@@ -154,8 +175,8 @@ class Cron:
         )
 
 
-def _seconds(span: object) -> Any:
-    return int(span.total_seconds()) if isinstance(span, timedelta) else span
+def _seconds(duration: Duration) -> int:
+    return int(cast(timedelta, duration).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def encoded_job(task: Task, encoded: Encoded, meta: str, options: Options) -> Ne
         args = _decode(encoded.args)
         kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
         key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
-        delay = rule.debounce or delay
+        delay = rule.debounce or delay  # type: ignore[assignment]  # Unique has converted it to a timedelta
     if task.compress:
         encoded = compressed(encoded)
     return NewJob(

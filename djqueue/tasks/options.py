@@ -136,6 +136,20 @@ def frozen(value: Any) -> Any:
 
 # Names
 
+_FOREIGN_METHODS = frozenset(
+    ("delay", "apply_async", "apply", "send", "send_with_options", "schedule", "defer", "defer_async", "s", "si")
+)
+"""The methods that enqueue a job in other job queues."""
+
+
+def missing_attribute(class_name: str, name: str) -> str:
+    """Return the message of the ``AttributeError`` for an attribute that a task does not have."""
+    if name in _FOREIGN_METHODS:
+        return (
+            f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
+        )
+    return f"{class_name!r} object has no attribute {name!r}"
+
 
 def refuse_unknown(where: str, given: Mapping[str, Any], known: Sequence[str], static: Sequence[str]) -> None:
     """Raise a ``TypeError`` that names the keywords of ``@task`` or ``using()`` if one was given that is none."""

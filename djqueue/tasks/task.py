@@ -227,12 +227,8 @@ class Task(_Task):
         return replace(self, **changes)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is not there.
-        if name in _ELSEWHERE:
-            raise AttributeError(
-                f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        # Python calls this only for attributes that do not exist.
+        raise AttributeError(rules.missing_attribute(type(self).__name__, name))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
         """Store a job in the caller's transaction, if there is one, and return its result."""
@@ -296,19 +292,6 @@ class Task(_Task):
         return _rebuild, (type(self), self.func.__module__, self.func.__qualname__, values)
 
 
-_ELSEWHERE = (
-    "delay",
-    "apply_async",
-    "apply",
-    "send",
-    "send_with_options",
-    "schedule",
-    "defer",
-    "defer_async",
-    "s",
-    "si",
-)
-"""What enqueues a job in other systems."""
 _OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
 _STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "run_in")
 _PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])

@@ -16,17 +16,17 @@ from datetime import timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import Parameter, Signature, signature
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from djqueue.compat import InvalidTask
 from djqueue.exceptions import InvalidArguments, InvalidJob
+from djqueue.jobs.durations import Duration, parse_duration
 from djqueue.jobs.records import LIVE_ONLY, UniqueRule
 
 Scope = Literal["live", "live+completed"]
 OnConflict = Literal["return", "raise", "replace", "reschedule"]
 OnRunning = Literal["return", "follow_up"]
 
-MAX_PERIOD = timedelta(days=36_525)
 _dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
@@ -46,7 +46,7 @@ class Unique:
     keys: Callable[..., Any] | Sequence[str] | None = None
     """A function of the arguments that returns the key (anything that JSON can hold), or paths into the arguments,
     like ``["order.id"]`` for ``order["id"]``."""
-    period: timedelta | None = None
+    period: Duration | None = None
     """The key is held at least this long from the enqueue, however the job ends; only a job that is cancelled before
     it ran gives it back early."""
     scope: Scope = "live"
@@ -62,9 +62,9 @@ class Unique:
     """What happens while the holder runs. ``"return"``: as above, the running job answers for the new one.
     ``"follow_up"``: the newest arguments are kept in one follow-up job, which begins after the running one has ended,
     however it ends. None: ``"follow_up"`` with ``debounce``, else ``"return"``."""
-    debounce: timedelta | None = None
+    debounce: Duration | None = None
     """The job runs this long after the last of its enqueues, with the newest arguments: each one pushes it back."""
-    throttle: timedelta | None = None
+    throttle: Duration | None = None
     """At most one job per so long, the first; later ones are duplicates until it has passed. Another word for
     ``period``."""
 
@@ -73,13 +73,16 @@ class Unique:
         for name in ("args", "keys"):
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
+        for name in ("period", "debounce", "throttle"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _as_period(name, value))
         if problem := self._problem():
             raise InvalidTask(problem)
 
     @property
     def window(self) -> timedelta | None:
         """For how long the key is held after the enqueue, at least."""
-        return self.period or self.throttle
+        return cast("timedelta | None", self.period or self.throttle)
 
     @property
     def outlives_the_job(self) -> bool:
@@ -121,10 +124,6 @@ class Unique:
         ):
             if (value := getattr(self, name)) not in words:
                 return f"Invalid {name} {value!r} in Unique: use one of {', '.join(map(repr, words))}."
-        for name in ("period", "debounce", "throttle"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, timedelta) and timedelta() < value <= MAX_PERIOD):
-                return f"Invalid {name} {value!r} in Unique: use a timedelta of more than 0 and at most 100 years."
         return self._problem_of_choice() or self._problem_of_combination()
 
     def _problem_of_choice(self) -> str:
@@ -171,6 +170,19 @@ class Unique:
                 "and period, throttle, scope='live+completed' and on_conflict='raise' say that there must be none."
             )
         return ""
+
+
+def _as_period(name: str, value: object) -> timedelta:
+    try:
+        period = parse_duration(value)
+    except ValueError:
+        period = timedelta()
+    if period <= timedelta():
+        raise InvalidTask(
+            f"Invalid {name} {value!r:.120} in Unique: use seconds, a timedelta or a text like '90s' or '2 days',"
+            " more than 0 and at most 100 years."
+        )
+    return period
 
 
 def problem_of(value: object) -> str:

@@ -15,6 +15,7 @@ from django.db import connections
 
 from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.management.backends import store_of
+from djqueue.management.durations import duration_seconds
 from djqueue.management.notices import notice
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
@@ -75,7 +76,10 @@ class Command(BaseCommand):
             help="Replace a process that uses more memory than this, in MiB.",
         )
         parser.add_argument(
-            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process that is older than this."
+            "--max-age",
+            type=_age,
+            metavar="DURATION",
+            help="Replace a process that is older than this: 90 (seconds), 90m, '2 days'.",
         )
         parser.add_argument(
             "--worker-name",
@@ -185,9 +189,15 @@ def _positive(text: str, most: int = 10_000_000) -> int:
     return number
 
 
+def _age(text: str) -> float:
+    if (seconds := duration_seconds(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"Invalid duration {text!r:.80}: use one of more than 0.")
+    return seconds
+
+
 def _worker_name(text: str) -> str:
     if len(text) > MAX_WORKER_NAME or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"{text!r:.80} is no name of a worker: at most {MAX_WORKER_NAME} printable characters, in UTF-8."
+            f"Invalid worker name {text!r:.80}: use at most {MAX_WORKER_NAME} printable characters in UTF-8."
         )
     return text
