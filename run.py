@@ -8,7 +8,7 @@
     python3 run.py test --row 3.11 [...]      on one of these pairs, named by its Python
     python3 run.py test --row canary [...]    on versions to come and the oldest that are allowed; failures are only reported
     python3 run.py test --postgres 15 [...]   the suite on another major version of PostgreSQL (15 to 18)
-    python3 run.py lint           formatter, linter, types, import contract, migrations
+    python3 run.py lint           formatter, linter, types, import contract, wording, migrations
     python3 run.py bench [...]    the benchmarks
 
 The first run makes .venv and installs the locked packages into it; later ones see that it is there.
@@ -40,7 +40,7 @@ PYTHONS = ("3.13", "3.12", "3.11")
 MATRIX = (("3.11", "django52"), ("3.12", "django60"), ("3.13", "django61"))
 CANARIES = {
     "canary-python": ("3.14", "django61", ()),
-    "canary-psycopg": ("3.12", "django60", ("psycopg==3.2.0", "psycopg-binary==3.2.0")),
+    "canary-psycopg": ("3.12", "django60", ("psycopg==3.2.11", "psycopg-binary==3.2.11")),
     "canary-django": ("3.13", "django61", ("Django",)),
     "canary-redis": ("3.13", "django61", ("redis", "hiredis")),
 }
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         return 0
     verb, *rest = arguments
     if verb not in VERBS:
-        raise Problem(f"run.py has no verb {verb!r}. It has: {', '.join(VERBS)}.")
+        raise Problem(f"Invalid command {verb!r}: use one of {', '.join(VERBS)}.")
     if sys.platform == "win32":
         raise Problem("run.py needs Linux or macOS (or WSL): the embedded PostgreSQL does not run on Windows.")
     if verb == "test":
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
         # A cluster of its own: one that a demo uses at the moment has other settings.
         return with_servers(python, ["-m", "bench", *rest], STATE / "bench", shared_buffers="1GB")
     if os.environ.get("DJQUEUE_BACKEND", "postgres") not in BACKENDS:
-        raise Problem(f"DJQUEUE_BACKEND is one of {', '.join(BACKENDS)}, or unset.")
+        raise Problem(f"Invalid DJQUEUE_BACKEND: use one of {', '.join(BACKENDS)}, or unset it.")
     return with_servers(python, [str(ROOT / "example_project" / "manage.py"), verb, *rest])
 
 
@@ -96,7 +96,7 @@ def run_tests(arguments: list[str]) -> int:
     if "--postgres" in arguments:
         at = arguments.index("--postgres")
         if at + 1 == len(arguments) or arguments[at + 1] not in POSTGRES:
-            raise Problem(f"--postgres takes one of {', '.join(POSTGRES)}.")
+            raise Problem(f"Invalid --postgres: use one of {', '.join(POSTGRES)}.")
         variables.pop("DATABASE_URL", None)
         variables["DJQUEUE_POSTGRES_BIN"] = str(postgres_binaries(arguments[at + 1]))
         del arguments[at : at + 2]
@@ -190,7 +190,7 @@ def locked_versions(lock: str) -> set[str]:
 def lint(python: Path) -> int:
     """Run every check, also after one failed, so that one run shows all that is wrong."""
     nowhere = {
-        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+        "DATABASE_URL": "postgresql://lint@127.0.0.1:1/none",
         "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
     scripts = python.parent
@@ -200,11 +200,12 @@ def lint(python: Path) -> int:
         [scripts / "ruff", "check", "."],
         [scripts / "mypy"],
         [scripts / "lint-imports"],
+        [python, ROOT / ".ci" / "english.py", "."],
         # Without a database Django warns that it cannot compare its history; the question here is about the
         # files.
         [python, "-W", "ignore::RuntimeWarning", "-m", "django", "makemigrations", "--check", "--dry-run"],
     ):
-        shown = " ".join(str(part) for part in command).replace(f"{scripts}/", "")
+        shown = " ".join(str(part) for part in command).replace(f"{scripts}/", "").replace(f"{ROOT}/", "")
         print(f"--- {shown}", flush=True)
         if subprocess.run(command, cwd=ROOT, env={**os.environ, **nowhere}, check=False).returncode:
             failed.append(shown)
@@ -258,7 +259,7 @@ def run_beside(command: list[str], variables: dict[str, str]) -> int:
 
 
 def end_with_parent() -> None:
-    """Ask for a SIGTERM when run.py is killed: its server goes then, and nobody should go on without it."""
+    """Ask for a SIGTERM when run.py is killed: its servers stop then, and the command cannot run without them."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
@@ -307,14 +308,14 @@ class NoPython(Problem):
 def environment(venv: Path, lock: str, *, versions: tuple[str, ...] = PYTHONS) -> Path:
     """Return the interpreter of a virtual environment that holds exactly the packages of a lock, making it if
     need be."""
-    if is_ready(venv, lock):  # without waiting for anybody, and in a checkout that we cannot write to
+    if is_ready(venv, lock):  # without waiting for the lock, and in a checkout that is read-only
         return venv / "bin" / "python"
     with locked(STATE / "run.lock"):
         return environment_locked(venv, lock, versions)
 
 
 def environment_locked(venv: Path, lock: str, versions: tuple[str, ...]) -> Path:
-    if not is_ready(venv, lock):  # perhaps whom we waited for made it
+    if not is_ready(venv, lock):  # perhaps the process that held the lock has made it
         make_environment(venv, lock, versions)
     return venv / "bin" / "python"
 
@@ -364,8 +365,8 @@ def make_environment(venv: Path, lock: str, versions: tuple[str, ...]) -> None:
 
 
 def remove(venv: Path) -> None:
-    """Remove an environment; its stamp first, lest a removal that is interrupted leaves half of it looking
-    whole."""
+    """Remove an environment; its stamp first, so that an interrupted removal does not leave half of it
+    looking complete."""
     (venv / STAMP).unlink(missing_ok=True)
     if venv.exists():
         shutil.rmtree(venv)

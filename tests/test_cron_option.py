@@ -146,7 +146,7 @@ def test_hostile_and_impossible_expressions_are_refused(expression: str) -> None
     [
         ({"cron": 5}, "Invalid cron .*: use an expression"),
         ({"cron": ["@daily", None]}, "Invalid cron .*: use an expression"),
-        ({"cron": "@daily", "timezone": "Nope"}, "no time zone 'Nope'"),
+        ({"cron": "@daily", "timezone": "Nope"}, "Invalid time zone 'Nope'"),
         ({"cron": "@daily", "timezone": 5}, "Invalid timezone 5: use the name"),
         ({"cron": Cron("@daily", args=[1, 2])}, "cannot be called with these arguments"),
         ({"cron": Cron("@daily", kwargs={"c": 1})}, "cannot be called with these arguments"),

@@ -1,7 +1,7 @@
 """What ``manage.py benchqueue`` measures, on the user's own machine and database.
 
 Real workers run real jobs on a queue of their own, ``djqueue.benchmark``. Nothing foreign is touched: the queue must be empty and
-served by nobody, its jobs are deleted afterwards, finished ones too, and the tasks are known only to processes that have
+not served by any worker, its jobs are deleted afterwards, finished ones too, and the tasks are known only to processes that have
 DJQUEUE_BENCHMARK in their environment.
 
 Every run is checked: each job notes its executions in a file that all processes share (``record.py``), so a job that ran

@@ -99,7 +99,7 @@ class Benchmark:
     def refuse_strangers(self) -> None:
         if self.engine.count(_QUEUE, limit=1).count:
             raise BenchmarkRefused(
-                f"There are jobs on queue {tasks.QUEUE!r}. Delete them first, if nobody misses them."
+                f"There are jobs on queue {tasks.QUEUE!r}. Delete them first if they are not needed."
             )
         if serving := [worker.name for worker in self.engine.workers() if tasks.QUEUE in worker.queues]:
             raise BenchmarkRefused(f"A worker serves queue {tasks.QUEUE!r}: {', '.join(serving)}.")
@@ -165,7 +165,7 @@ class Benchmark:
                 self._warm_up(task)
                 self._prepare(count)
                 start = time.time() + 0.1
-                # Counted from when they should be sent, also when the sender is late: whoever waits does not care why.
+                # Counted from when they should be sent, also when the sender is late: users wait either way.
                 due = [start + index / rate for index in range(count)]
 
                 def send(thread: int, due: Sequence[float] = due) -> Iterator[None]:

@@ -187,7 +187,7 @@ class CronEntry:
     name: str
     definition: CronDefinition
     revision: int
-    """Raised whenever somebody changes the definition, pauses or resumes: a scheduler that read before is told."""
+    """Raised by each change, pause and resume, so that a scheduler which has read an older one is refused."""
     code: CronDefinition | None = None
     """What the code said when it was last read. None: the entry was made in the database."""
     created_at: datetime
@@ -198,7 +198,7 @@ class CronEntry:
     paused_by: str = ""
     pause_reason: str = ""
     disabled_at: datetime | None = None
-    """When the code ceased to have it."""
+    """When it was removed from the code."""
     finished_at: datetime | None = None
     """When its last run was, if it has an end or a number of runs."""
     planned_from: datetime
@@ -211,7 +211,7 @@ class CronEntry:
 
     @property
     def drift(self) -> list[str]:
-        """Name what somebody changed in the database and the code says otherwise."""
+        """Return the names of the fields that were changed in the database and differ from the code."""
         return [] if self.code is None else self.definition.differences(self.code)
 
     @property
@@ -268,7 +268,7 @@ class NewTick(NamedTuple):
     next_at: datetime | None
     """The nominal time after it. None: there is none, this was the last."""
     skip: str = ""
-    """Why there is no job for it."""
+    """Why no job was enqueued."""
     missed_from: datetime | None = None
     """The first of the times that passed before it and are not made up for."""
 
@@ -277,7 +277,7 @@ class Ticked(NamedTuple):
     """What the store says about a tick."""
 
     outcome: Literal["enqueued", "skipped", "held", "stale"]
-    """Held: the previous job still runs and this one waits for it. Stale: somebody else did it, or changed the entry."""
+    """Held: the previous job still runs and this one waits for it. Stale: another scheduler enqueued it, or the entry has changed."""
     reason: str = ""
     job_id: int | None = None
 
@@ -287,7 +287,7 @@ class CronTick:
     """A line of an entry's history."""
 
     nominal_at: datetime | None
-    """None: somebody ran it by hand."""
+    """None: it was run by hand."""
     at: datetime
     outcome: str
     reason: str = ""

@@ -13,7 +13,7 @@ Where clocks change:
   interval, in the repeated hour too.
 
 croniter computes on wall-clock time without a zone; the mapping to real time is done here. croniter's own fires twice in
-autumn, and validity there says nothing about whether an expression ever comes true.
+autumn, and it accepts expressions that never match.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Schedule:
     """When an expression is due. Not to be shared among threads: croniter keeps its place in itself."""
 
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
-        """Raise ``InvalidSchedule`` for what is no expression, never comes true or names no time zone."""
+        """Raise ``InvalidSchedule`` for an invalid expression, one that never matches, or an unknown time zone."""
         self.expression = _normal(expression)
         self.timezone = timezone
         self._zone = _zone(timezone)
@@ -71,7 +71,7 @@ class Schedule:
         self._is_fixed = len(fields) > 1 and not fields[0].startswith("*") and not fields[1].startswith("*")
         if len(fields) == 1:
             self._is_fixed = self.expression != "@hourly"
-        # Whether an expression is well-formed says nothing about whether its day exists.
+        # A well-formed expression may name a day that does not exist.
         self._next_wall(datetime(2000, 1, 1))
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Schedule:
         return self._next_fixed(nominal) if self._is_fixed else self._next_interval(nominal)
 
     def latest(self, after: datetime, until: datetime) -> datetime | None:
-        """Return the last time in (after, until], None if there is none. Halves the span: a year of seconds is no loop."""
+        """Return the last time in (after, until], None if there is none. Halves the span, which may hold millions of times."""
         best = self.next_after(after)
         if best > until:
             return None
@@ -226,9 +226,7 @@ def _number(word: str, default: int) -> int:
 @lru_cache(maxsize=700)
 def _zone(name: str) -> tzinfo:
     try:
-        # ZoneInfo reads files by name: it refuses paths, and what is no zone.
+        # ZoneInfo reads files by name: it refuses paths and files that are not zones.
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError, TypeError):
-        raise InvalidSchedule(
-            f"There is no time zone {name!r:.80}. They are named like 'Europe/Berlin' or 'UTC'."
-        ) from None
+        raise InvalidSchedule(f"Invalid time zone {name!r:.80}: use a name like 'Europe/Berlin' or 'UTC'.") from None

@@ -1,4 +1,4 @@
-"""Find the entry of TASKS that a command is about, or say in a sentence why it cannot be used."""
+"""Find the entry of TASKS that a command is about, or explain why it cannot be used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store_of(alias: str) -> Store:
     except ForeignBackend as error:
         raise CommandError(str(error)) from error
     except Exception as error:
-        raise CommandError(f"The backend {alias!r} in TASKS cannot be used: {error}") from error
+        raise CommandError(f"Cannot use the backend {alias!r} of TASKS: {error}") from error
     if problems := [each for each in task_backends[alias].check() if each.is_serious() and not each.is_silenced()]:
         raise CommandError("\n".join(f"{each.obj}: {each.msg}\n  {each.hint}" for each in problems))
     if (database := store.database_of_tables) is not None and (problem := _migrations_problem(database)):

@@ -9,7 +9,7 @@ from bookings.models import Booking
 
 
 class AirportField(forms.CharField):
-    """Takes the code of an airport: a list of 28,000 choices helps nobody."""
+    """Takes the code of an airport: a list of 28,000 choices is too long to search."""
 
     widget = forms.TextInput(attrs={"list": "famous", "autocomplete": "off", "placeholder": "FRA"})
 

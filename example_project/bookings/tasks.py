@@ -70,7 +70,7 @@ def send_confirmation(booking_id: int) -> str:
         )
         mail.attach_file(settings.MEDIA_ROOT / booking.ticket)
         mail.send()
-        # A worker that is killed between these two lines sends the mail again: nobody can send a mail and
-        # commit in one step.
+        # A worker that is killed between these two lines sends the mail again: sending a mail and
+        # committing cannot be one step.
         Booking.objects.filter(pk=booking_id).update(mailed_at=timezone.now(), status=Booking.Status.CONFIRMED)
     return booking.email

@@ -57,7 +57,7 @@ def stop(process: subprocess.Popen, timeout: float = 40) -> int:
 
 
 def must_run(process: subprocess.Popen, name: str, log: Path | None = None) -> None:
-    """Raise when the process has ended although nobody asked it to."""
+    """Raise when the process has ended without being asked to."""
     if process.poll() is not None:
         raise CommandError(f"The {name} ended with exit code {process.returncode}.{tail(log)}")
 
@@ -75,7 +75,7 @@ def leave_on_sigterm() -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end this child when the parent dies without a word (kill -9)."""
+    """Have the kernel end this child when the parent is killed (kill -9)."""
     if _prctl is not None:
         pr_set_pdeathsig = 1
         _prctl(pr_set_pdeathsig, signal.SIGTERM)

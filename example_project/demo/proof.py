@@ -68,7 +68,7 @@ def reports_are_complete(countries: list[str]) -> str:
 
 def weather_was_asked(codes: list[str], service: WeatherService) -> str:
     silent = [code for code in codes if not service.hits[code]]
-    demand(not silent, f"Nobody asked for the weather at {', '.join(silent[:5])} ({len(silent)} airports).")
+    demand(not silent, f"The weather was never requested for {', '.join(silent[:5])} ({len(silent)} airports).")
     for airport in Airport.objects.filter(pk__in=codes):
         demand(airport.weather == weather_at(airport.pk), f"The weather at {airport.pk} was not stored.")
     return f"{service.hits.total():,} requests answered by the weather service"
@@ -90,7 +90,7 @@ def bookings_are_done(run: str) -> str:
             continue
         demand(booking.status == Booking.Status.CONFIRMED, f"Booking {booking.reference} is {booking.status}.")
         pdf = (MEDIA / booking.ticket).read_bytes()
-        demand(pdf.startswith(b"%PDF-") and b"%%EOF" in pdf[-16:], f"{booking.ticket} is no whole PDF.")
+        demand(pdf.startswith(b"%PDF-") and b"%%EOF" in pdf[-16:], f"{booking.ticket} is not a complete PDF.")
         demand(booking.reference in mails, f"There is no mail for booking {booking.reference}.")
         attached = next(mails[booking.reference].iter_attachments()).get_content().rstrip(b"\n")
         demand(attached == pdf.rstrip(b"\n"), f"The mail of {booking.reference} carries another ticket.")

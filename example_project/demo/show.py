@@ -65,7 +65,7 @@ class Size:
 
 
 class Patience:
-    """How long to wait while nothing happens. Slow work is no failure: every change starts the wait anew."""
+    """How long to wait while nothing happens. Slow progress is not a failure: each change restarts the wait."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -11,7 +11,7 @@ def publish(name: str, content: bytes) -> str:
     """Write a file below MEDIA_ROOT and return its name.
 
     A job may run twice, even at the same time, and may be killed in the middle. So the content goes to a
-    temporary file that replaces the old one in a single step: readers see a whole file, whoever comes last.
+    temporary file that replaces the old one in a single step: readers always see a whole file.
     """
     path = Path(settings.MEDIA_ROOT, name)
     path.parent.mkdir(parents=True, exist_ok=True)

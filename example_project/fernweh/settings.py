@@ -42,7 +42,7 @@ TASKS = {
             # How many jobs of a queue one worker process runs at once. Without an entry: the worker's --concurrency,
             # shared by all such queues.
             "queues": {
-                # These only wait for somebody else's answer, so many at once cost little.
+                # These only wait for a remote server, so many at once cost little.
                 "weather": {"concurrency": 40},
                 # These compute. More threads than processors make none of them faster and all others slower.
                 "images": {"concurrency": 2},

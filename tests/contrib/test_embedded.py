@@ -273,14 +273,14 @@ class TestUsers:
         theirs.mkdir()
         os.chown(theirs, process.UNPRIVILEGED_ID, process.UNPRIVILEGED_ID)
 
-        with pytest.raises(embedded.EmbeddedError, match="belongs to somebody else"):
+        with pytest.raises(embedded.EmbeddedError, match="belongs to another user"):
             process.make_private(theirs)
 
     def test_a_link_in_place_of_a_private_directory_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
 
-        with pytest.raises(embedded.EmbeddedError, match="is no directory"):
+        with pytest.raises(embedded.EmbeddedError, match="is not a directory"):
             process.make_private(tmp_path / "link")
 
 

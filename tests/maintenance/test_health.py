@@ -252,5 +252,5 @@ class TestCommand:
         assert "nowhere:1" in text
 
     def test_nonsense_is_refused(self, engine):
-        with pytest.raises(CommandError, match="is no number of seconds"):
+        with pytest.raises(CommandError, match="Invalid number of seconds"):
             self.look("--max-age-seconds", "nan")

@@ -221,7 +221,7 @@ class TestBadLines:
             run(COUNT, write(tmp_path / "a.jsonl", *["?"] * 250))
 
     def test_rejects_need_the_wish_to_go_on(self, tmp_path: Path) -> None:
-        with pytest.raises(CommandError, match="goes with --continue-on-error"):
+        with pytest.raises(CommandError, match="requires --continue-on-error"):
             run(COUNT, "-", "--rejects", str(tmp_path / "x"))
 
     @pytest.mark.parametrize(

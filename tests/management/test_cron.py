@@ -97,7 +97,7 @@ class TestCron:
         assert crontab.entries() == []
 
     def test_a_backend_that_does_not_exist_is_an_error(self) -> None:
-        with pytest.raises(CommandError, match="cannot be used"):
+        with pytest.raises(CommandError, match="Cannot use the backend"):
             cron("--backend", "nope", "list")
 
 

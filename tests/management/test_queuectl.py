@@ -189,7 +189,7 @@ class TestByFilter:
 
 
 def test_an_unknown_backend_is_named(run: Run) -> None:
-    with pytest.raises(CommandError, match="The backend 'nowhere' in TASKS cannot be used"):
+    with pytest.raises(CommandError, match="Cannot use the backend 'nowhere' of TASKS"):
         run("pause", "mail", "--backend", "nowhere")
 
 

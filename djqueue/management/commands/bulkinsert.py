@@ -35,7 +35,7 @@ EXIT_INTERRUPTED = 130
 
 class Command(ReportingCommand):
     help = (
-        "Store a job per line of a file, all of them or, if a line is bad, none. A JSON line is an object of keyword"
+        "Store one job per line of a file: all lines, or none if any line is bad. A JSON line is an object of keyword"
         " arguments or an array of positional ones; the first line of CSV names the arguments. On PostgreSQL, killed"
         " in the middle it has stored nothing: run it again. On Redis it may have stored a part."
     )
@@ -70,7 +70,7 @@ class Command(ReportingCommand):
     def handle(self, **options: Any) -> None:
         if options["rejects"] and not options["continue_on_error"]:
             raise CommandError(
-                "--rejects goes with --continue-on-error: otherwise a bad line means that none is stored."
+                "--rejects requires --continue-on-error: without it, one bad line means that nothing is stored."
             )
         name = options["file"]
         format = options["format"] or ("csv" if Path(name.removesuffix(".gz")).suffix == ".csv" else "jsonl")
@@ -115,7 +115,7 @@ class Command(ReportingCommand):
             except (OSError, EOFError, ValueError, DjqueueError, compat.TaskException) as error:
                 raise CommandError(f"Nothing was stored. {error}") from error
             except DatabaseError as error:
-                raise CommandError(f"Nothing was stored. The database said: {str(error).strip()}") from error
+                raise CommandError(f"Nothing was stored. Database error: {str(error).strip()}") from error
         seconds = max(time.monotonic() - started, 1e-9)
         self.stdout.write(_summary(result, seconds, is_dry=options["dry_run"]))
         if result.bad:
@@ -159,7 +159,7 @@ def _summary(result: bulk.BulkInserted, seconds: float, *, is_dry: bool) -> str:
 
 
 class _Progress:
-    """One line of standard error, if somebody looks at it: a bar where the size is known, the rate, the time left."""
+    """One line on standard error, if it is a terminal: a bar where the size is known, the rate, the time left."""
 
     WIDTH = 30
 

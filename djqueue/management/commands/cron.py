@@ -1,4 +1,4 @@
-"""``manage.py cron``: look at the crontab and change it."""
+"""``manage.py cron``: show and change the crontab."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from djqueue.management.terminal import plain
 
 
 class Command(ReportingCommand):
-    help = "Look at the crontab and change it."
+    help = "Show and change the crontab."
     requires_system_checks = ["djqueue"]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ class Command(ReportingCommand):
             ("resume", "Resume an entry; times that passed during the pause are skipped."),
             ("run-now", "Enqueue its job now, in addition to the schedule."),
             ("remove", "Remove an entry that was added to the database, with its history."),
-            ("reset", "Set an entry back to its definition in the code."),
+            ("reset", "Reset an entry to its definition in the code."),
         ):
             verbs.add_parser(verb, help=text).add_argument("name")
         pause = verbs.add_parser("pause", help="Enqueue nothing for an entry until it is resumed.")
@@ -84,7 +84,7 @@ class Command(ReportingCommand):
     def _next(self, options: dict[str, Any]) -> None:
         entry = crontab.get(options["name"], backend=options["backend"])
         if not 1 <= options["count"] <= 1000:
-            raise CommandError("--count takes a number from 1 to 1000.")
+            raise CommandError(f"Invalid --count {options['count']}: use a number from 1 to 1000.")
         if entry.state != "active":
             notice(self, f"{plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
         for at in crontab.next_times(entry, options["count"]):
@@ -102,7 +102,7 @@ class Command(ReportingCommand):
         ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
         if ticked.job_id is None:
             raise CommandError(
-                f"Nothing was enqueued: {ticked.reason}. A job of it that is not finished holds its key."
+                f"Nothing was enqueued: {ticked.reason}. An unfinished job of this entry holds its unique key."
             )
         self.stdout.write(f"Job {ticked.job_id} is enqueued.")
 
@@ -139,13 +139,13 @@ def _add_definition(add: argparse.ArgumentParser) -> None:
     add.add_argument("--timezone", metavar="ZONE", help="Default: the project's TIME_ZONE.")
     add.add_argument("--queue", default="", metavar="NAME", help="Default: the task's.")
     add.add_argument("--priority", type=int, metavar="N", help="Default: the task's.")
-    add.add_argument("--misfire", choices=MISFIRES, help="Which missed times to make up for. Default: latest.")
+    add.add_argument("--misfire", choices=MISFIRES, help="Which missed runs to enqueue late. Default: latest.")
     add.add_argument(
         "--misfire-window",
         type=whole_seconds,
         dest="misfire_window_seconds",
         metavar="DURATION",
-        help="With --misfire all: how far back to go. 90 (seconds), 90m, '2 hours'.",
+        help="With --misfire all: the age of the oldest missed run to enqueue: 90 (seconds), 90m, '2 hours'.",
     )
     add.add_argument(
         "--overlap", choices=OVERLAPS, help="What to do while its previous job is unfinished. Default: allow."
@@ -254,9 +254,11 @@ def _json(kind: type) -> Callable[[str], Any]:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+            raise argparse.ArgumentTypeError(f"Invalid JSON {text!r:.80}: {error}") from None
         if not isinstance(value, kind):
-            raise argparse.ArgumentTypeError(f"a JSON {kind.__name__} is needed, not {text!r:.80}")
+            raise argparse.ArgumentTypeError(
+                f"Invalid value {text!r:.80}: use a JSON {'array' if kind is list else 'object'}."
+            )
         return value
 
     return parse
@@ -266,5 +268,7 @@ def _when(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is no time like 2030-01-31T06:00+01:00") from None
+        raise argparse.ArgumentTypeError(
+            f"Invalid time {text!r:.80}: use ISO 8601, like 2030-01-31T06:00+01:00."
+        ) from None
     return at if at.tzinfo else at.replace(tzinfo=timezone.get_default_timezone())

@@ -1,4 +1,4 @@
-"""``manage.py prunejobs``: delete finished jobs now, by the rules of the settings or by those of the call."""
+"""``manage.py prunejobs``: delete finished jobs now, by the rules of the settings or of the arguments."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ STEP = 2000
 
 class Command(ReportingCommand):
     help = (
-        "Delete finished jobs that have been kept long enough. The leader of the workers does so all the time; this is for now,"
-        " or for a database without workers."
+        "Delete finished jobs that have been kept long enough. The leader of the workers does this continuously; use"
+        " this command to do it now, or where no workers run."
     )
     requires_system_checks = ["djqueue"]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to prune.")
-        parser.add_argument("--dry-run", action="store_true", help="Only say how many would go.")
+        parser.add_argument("--dry-run", action="store_true", help="Only report how many would be deleted.")
         parser.add_argument(
             "--older-than",
             type=duration,
             metavar="AGE",
-            help="Delete what finished longer ago, like 90s, '2 days' or 0, whatever the settings say. Asks first.",
+            help="Delete jobs that finished longer ago than this (90s, '2 days', 0), regardless of the settings. Asks first.",
         )
         parser.add_argument("--yes", action="store_true", help="With --older-than: do not ask.")
         parser.add_argument(
@@ -66,7 +66,7 @@ class Command(ReportingCommand):
         self.stdout.write(f"{_jobs(count)} {what}.")
 
     def _ask(self, count: int) -> None:
-        """Raise ``CommandError`` unless the user means it."""
+        """Raise ``CommandError`` unless the user confirms."""
         if not count:
             return
         if not sys.stdin.isatty():
@@ -85,7 +85,7 @@ class Command(ReportingCommand):
                 place = pruned.place
                 if place is None:
                     return count
-                # Leave the database half of the time to those who have to work with it.
+                # Leave half of the time to the other users of the database.
                 time.sleep(time.monotonic() - began)
 
 

@@ -23,7 +23,7 @@ from djqueue.management.terminal import plain
 from djqueue.stores import Store
 
 EXIT_SKIPPED = 3
-"""Something that was named by its id was not done; the output says why."""
+"""At least one job given by id was skipped; the output says why."""
 
 _NEEDS_STATE = ("retry", "delete")
 _TAKES_REASON = ("cancel", "discard")
@@ -31,7 +31,7 @@ _HELP = {
     "cancel": "Cancel waiting jobs, and ask running ones to stop.",
     "retry": "Run finished jobs again, and scheduled or retryable ones now.",
     "discard": "Discard waiting jobs.",
-    "delete": "Delete finished or waiting jobs; nothing of them is kept.",
+    "delete": "Delete finished or waiting jobs permanently.",
 }
 _SAID = {
     ControlOutcome.CANCELLED: "cancelled",
@@ -49,7 +49,7 @@ class Command(ReportingCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-        pause = verbs.add_parser("pause", help="Stop starting jobs of these queues. Running jobs go on.")
+        pause = verbs.add_parser("pause", help="Stop starting jobs of these queues. Running jobs continue.")
         resume = verbs.add_parser("resume", help="Start jobs of these queues again.")
         for one in (pause, resume):
             one.add_argument("queues", nargs="+", metavar="QUEUE")

@@ -1,4 +1,4 @@
-"""``manage.py queuehealth``: say whether jobs flow, for people and for probes."""
+"""``manage.py queuehealth``: report whether jobs are being processed, for people and for probes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ _SIGNS = {"ok": "ok  ", "warning": "WARN", "bad": "BAD "}
 
 
 class Command(ReportingCommand):
-    help = (
-        "Report whether jobs are being processed. Exit code 0: yes, perhaps with warnings; 1: no, or it cannot be told."
-    )
-    # A probe asks often: the checks of the whole project are not its business.
+    help = "Report whether jobs are being processed. Exit code 0: yes, possibly with warnings; 1: no, or unknown."
+    # Probes run often; the checks of the whole project would only slow them down.
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -48,7 +46,11 @@ class Command(ReportingCommand):
         except EngineDenied as error:
             findings = [Finding("server", False, str(error))]
         except (EngineUnavailable, EngineRefused) as error:
-            findings = [Finding("server", False, str(error), "Is it up, and is its address in TASKS the right one?")]
+            findings = [
+                Finding(
+                    "server", False, str(error), "Check that it is running and that its address in TASKS is correct."
+                )
+            ]
         for outbox in store.outboxes:
             try:
                 findings.append(judge_outbox(outbox.backend, outbox.oldest_seconds()))
@@ -58,11 +60,11 @@ class Command(ReportingCommand):
         if options["json"]:
             self.stdout.write(json.dumps({"is_healthy": is_healthy, "findings": list(map(_as_json, findings))}))
         else:
-            self._tell(findings)
+            self._report(findings)
         if not is_healthy:
             sys.exit(UNHEALTHY)
 
-    def _tell(self, findings: list[Finding]) -> None:
+    def _report(self, findings: list[Finding]) -> None:
         for finding in findings:
             style = (
                 self.style.SUCCESS if finding.is_ok else self.style.ERROR if finding.is_fatal else self.style.WARNING
@@ -82,5 +84,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds.")
+        raise argparse.ArgumentTypeError(
+            f"Invalid number of seconds {text!r:.80}: use a number from 0 to 1,000,000,000."
+        )
     return seconds

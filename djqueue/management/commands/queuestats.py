@@ -1,4 +1,4 @@
-"""``manage.py queuestats``: what waits where, since when, and who serves it."""
+"""``manage.py queuestats``: unfinished jobs, their age and the workers, by queue."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _table(stats: dict[str, Any]) -> str:
     if not stats["queues"]:
         lines = ["No queues yet."]
     lines += [
-        f"Worker {plain(worker['name'])} is {worker['state']}: its last beat was {worker['silent_seconds']:,.0f} s ago."
+        f"Worker {plain(worker['name'])} is {worker['state']}: last heartbeat {worker['silent_seconds']:,.0f} s ago."
         for worker in stats["workers"]
         if worker["state"] in ("silent", "dead")
     ]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.management.backends import store_of
 from djqueue.management.notices import notice
+from djqueue.management.serving import ServingCommand
 from djqueue.runtime.logs import configure
-from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe, leaving_at_once
+from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe
 
 
-class Command(BaseCommand):
+class Command(ServingCommand):
     help = (
         "Enqueue the jobs of the crontab until stopped. You can run several, also beside workers that do the same: each"
         " scheduled time is enqueued once."
@@ -36,13 +36,6 @@ class Command(BaseCommand):
         self._ends_process = True
         super().run_from_argv(argv)
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        """Hear signals before the checks ask a database that may be silent."""
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runcron has to run in the main thread of its process, where signals are handled.")
-        with leaving_at_once():
-            return super().execute(*args, **options)
-
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])
         configure(options["verbosity"])
@@ -56,7 +49,7 @@ class Command(BaseCommand):
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)
-        # A loop that is dead must not look alive: whoever watches over processes starts another.
+        # Exit if the thread has died, so that a process manager starts another.
         code = 0 if scheduler.is_alive else 1
         scheduler.stop()
         scheduler.join(10)

@@ -6,20 +6,19 @@ import argparse
 import os
 import socket
 import sys
-import threading
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.management.backends import store_of
 from djqueue.management.durations import duration_seconds
 from djqueue.management.notices import notice
+from djqueue.management.serving import ServingCommand
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
-from djqueue.runtime.signals import leaving_at_once
 from djqueue.runtime.specs import LaneSpec, SupervisorSpec
 from djqueue.runtime.supervisor import Supervisor
 from djqueue.stores import Store
@@ -30,7 +29,7 @@ MAX_PROCESSES = 1000
 MAX_SLOTS = 10_000
 
 
-class Command(BaseCommand):
+class Command(ServingCommand):
     help = "Run jobs until stopped. Ctrl-C or SIGTERM lets running jobs finish first; a second one stops at once."
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
@@ -93,13 +92,6 @@ class Command(BaseCommand):
         self._ends_process = True
         super().run_from_argv(argv)
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        """Hear signals before the checks ask a database that may be silent."""
-        if threading.current_thread() is not threading.main_thread():
-            raise CommandError("runworker has to run in the main thread of its process, where signals are handled.")
-        with leaving_at_once():
-            return super().execute(*args, **options)
-
     def handle(self, **options: Any) -> None:
         if parent_settings.module() is None:
             raise CommandError(
@@ -116,7 +108,7 @@ class Command(BaseCommand):
             lanes=lanes,
             processes=options["processes"],
             drain=options["drain"],
-            # A drain runs what is there; when it is over must not hang on what the crontab adds.
+            # A drain runs the jobs that exist; jobs that the crontab adds must not prolong it.
             cron=not (options["no_cron"] or options["drain"]),
             max_jobs=options["max_jobs"],
             max_rss_mebibytes=options["max_rss"],
@@ -126,7 +118,7 @@ class Command(BaseCommand):
         configure(options["verbosity"])
         if options["verbosity"]:
             notice(self, _banner(spec))
-        # What the checks asked the database stays theirs; the supervisor has connections of its own.
+        # The connections that the checks opened; the supervisor opens its own.
         connections.close_all()
         supervisor = Supervisor(
             *(spec, store.engine, settings), outboxes=store.outboxes, ends_process=self._ends_process
@@ -157,7 +149,7 @@ def _lanes(text: str, concurrency: int, store: Store) -> tuple[LaneSpec, ...]:
         elif 1 <= slots <= MAX_SLOTS:
             own[name] = slots
         else:
-            raise CommandError(f"The concurrency of queue {name!r} is a number from 1 to {MAX_SLOTS}, not {slots}.")
+            raise CommandError(f"Invalid concurrency {slots} of queue {name!r}: use a number from 1 to {MAX_SLOTS}.")
     lanes = [LaneSpec(queues=(name,), slots=slots) for name, slots in own.items()]
     if shared:
         lanes.append(LaneSpec(queues=tuple(shared), slots=concurrency))
@@ -198,6 +190,6 @@ def _age(text: str) -> float:
 def _worker_name(text: str) -> str:
     if len(text) > MAX_WORKER_NAME or not text.isprintable():
         raise argparse.ArgumentTypeError(
-            f"Invalid worker name {text!r:.80}: use at most {MAX_WORKER_NAME} printable characters in UTF-8."
+            f"Invalid worker name {text!r:.80}: use at most {MAX_WORKER_NAME} printable characters, in UTF-8."
         )
     return text

@@ -1,0 +1,20 @@
+"""A command that runs until a signal stops it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from djqueue.runtime.signals import leaving_at_once
+
+
+class ServingCommand(BaseCommand):
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Handle signals before the checks query a database that may not respond."""
+        if threading.current_thread() is not threading.main_thread():
+            name = type(self).__module__.rpartition(".")[2]
+            raise CommandError(f"{name} must run in the main thread of its process, where Python handles signals.")
+        with leaving_at_once():
+            return super().execute(*args, **options)
