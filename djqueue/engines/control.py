@@ -33,11 +33,11 @@ def why_not(
 
 
 def who_and_why(act: str, by: str, reason: str) -> tuple[str, str]:
-    """Return who asked for an act, and why, as they are stored; without a reason one is given."""
+    """Return who requested an action, and why, as they are stored. A missing reason is replaced by a default text."""
     who = clean(by, BY_LENGTH).strip()
     return who, clean(reason, REASON_LENGTH).strip() or (f"{act} by {who}." if who else f"{act} on request.")
 
 
 def clean(text: str, length: int | None = None) -> str:
-    """Make a text storable: no NUL, no half of a character."""
+    """Make a text storable: replace NUL and lone surrogates, and cut it to ``length`` characters."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")[:length]

@@ -1,10 +1,17 @@
 """The PostgreSQL engine.
 
-Each verb has a file in ``sql/``, and each role of ``engines/protocol`` a module of its name. The verbs of the application run
-in the caller's transaction (``application.py``), the others on a connection of their own (``session.py``). ``single.py``
-stores one job, ``bulk.py`` many, ``unique.py`` those with unique keys; ``direct.py`` is the short way past Django's cursors.
-``fetch_cursor.py`` is where a fetch continues, ``at_most_once.py`` what runs at most once, ``wakes.py`` wakes workers after
-the caller's commit.
+``PostgresEngine`` (``engine.py``) inserts jobs, controls them (``PostgresController``) and inspects them
+(``PostgresInspector``). These verbs run on the application's connection, in the caller's transaction if there is one
+(``application.py``). ``PostgresFetcher``, ``PostgresRegistrar`` and ``PostgresMaintainer`` each use a connection of their
+own (``session.py``), as ``PostgresListener`` does; ``PostgresCron`` runs on either. Each role of ``engines/protocol`` has
+the module of its name, except the inserter, which is the engine itself. ``sql/`` has the statements, ``statements.py`` reads
+them and ``show.py`` prints one for psql.
+
+Inserting: ``single.py`` stores one job, ``bulk.py`` many of one kind, ``unique.py`` those with unique keys; ``direct.py``
+sends statements on Django's connection without Django's cursors; ``wakes.py`` wakes workers after the caller's commit.
+Fetching: ``fetch_cursor.py`` remembers where a fetch continues, ``at_most_once.py`` stores the outcomes of jobs that run at
+most once, ``follow_ups.py`` releases the follow-ups of finished jobs.
+Connections: ``connection.py`` opens them, ``denials.py`` reports refused access.
 """
 
 from djqueue.engines.postgres.engine import PostgresEngine

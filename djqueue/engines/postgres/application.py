@@ -20,14 +20,14 @@ _TRIES = 5
 
 
 class Application:
-    """What the roles of the application have in common."""
+    """The base class of the roles that run on the application's connection."""
 
     def __init__(self, alias: str, *, listen: bool = True) -> None:
         self.alias = alias
         self.listen = listen
 
     def execute(self, name: str, params: dict[str, Any]) -> list[Any]:
-        """Run a statement in the caller's transaction; without one, again if it lost a race that the database resolved."""
+        """Run a statement in the caller's transaction; outside one, retry it after a serialization failure or a deadlock."""
         connection = connections[self.alias]
         for _ in range(_TRIES):
             try:
@@ -38,7 +38,7 @@ class Application:
                 if connection.in_atomic_block or not isinstance(error.__cause__, _TRANSIENT):
                     raise
                 lost = error
-                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
+                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, not a secret
         raise EngineUnavailable(f"The database {self.alias!r} is busy: {str(lost).strip()}") from lost
 
 

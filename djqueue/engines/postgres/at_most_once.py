@@ -1,4 +1,4 @@
-"""Outcomes of jobs that run at most once: they were taken out of the live table, and their history is an insert."""
+"""Outcomes of jobs that run at most once. Their rows left the live table with the fetch, so their history is inserted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Store many jobs of one kind by COPY.
 
-COPY is five times as fast as INSERT from arrays, but it returns nothing, computes nothing and has no ON CONFLICT: ids and
-times are asked for before it, and jobs with unique keys are inserted otherwise (``unique.py``). A connection can do nothing else
-while a COPY is open, so all jobs are checked and encoded before it begins.
+COPY is five times as fast as INSERT from arrays, but it returns nothing, computes nothing and has no ON CONFLICT. So ids
+and times are read before it, and jobs with unique keys are inserted by ``unique.py`` instead. A connection cannot run
+another statement while a COPY is open, so all jobs are checked and encoded before it begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections of djqueue's own, beside Django's: autocommit, read committed, never shared between threads.
+"""Connections of djqueue's own, separate from Django's: autocommit, read committed, never shared between threads.
 
-They are opened by Django's own means, so that whatever a project has said about its connections (``assume_role``, receivers
-of ``connection_created``, a ``get_new_connection`` that fetches a password) counts for them too.
+They are opened through Django's database wrapper, so that the project's connection settings apply to them too:
+``assume_role``, receivers of ``connection_created``, a ``get_new_connection`` that fetches a password.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from djqueue.engines.postgres.denials import forbidden, unreachable
 
 STATEMENT_TIMEOUT_SECONDS = 30.0
 LOCK_TIMEOUT_SECONDS = 0.1
-"""For maintenance: what an application holds for longer than this is left for a later round."""
+"""For maintenance: rows that the application locks for longer than this are left for a later round."""
 
 _NETWORK_DEFAULTS: dict[str, Any] = {
-    # A network that swallows packets must not hang a worker for ever: without these the kernel waits for hours.
+    # If the network drops packets, a worker must not hang: by default the kernel waits for hours.
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -38,11 +38,11 @@ class Connection(PatientConnection):
     """A connection of djqueue's own, opened by ``connect``."""
 
     is_shared = False
-    """Whether there is a pooler in between. What we need of the session is set for each transaction anew then, and a
-    statement for itself is one, too: ``local_settings`` is the first statement of each."""
+    """Whether the connection goes through a pooler. Then ``local_settings`` is the first statement of each transaction, which
+    sets what djqueue needs for this transaction only. A single statement is run in a transaction for this reason."""
     local_settings: sql.Composed | None = None
     opened: object = None
-    """The connection as it was opened, which warns when it is collected while the session is open."""
+    """The original psycopg connection, kept referenced: it warns if it is collected while the session is open."""
 
 
 def connect(
@@ -55,11 +55,12 @@ def connect(
 ) -> Connection:
     """Open a connection as Django does for this alias; ``role`` shows in ``application_name``.
 
-    The server ends a statement after the timeout, and one that waits for a lock after the other (0: never).
-    When it has said nothing a third later, the connection is given up.
-    Behind a pooler the session belongs to others too, so nothing is set there: see ``Connection.is_shared``.
+    The server stops a statement after ``statement_timeout_seconds``, and one that waits for a lock after
+    ``lock_timeout_seconds`` (0: never). If the server has not answered after another third of the statement timeout, the
+    connection is closed. Behind a pooler the session is shared with other clients, so no session settings are changed: see
+    ``Connection.is_shared``.
 
-    Raise ``EngineUnavailable`` when the database cannot be reached, ``EngineDenied`` when it does not let us in.
+    Raise ``EngineUnavailable`` if the database cannot be reached, ``EngineDenied`` if it denies access.
     """
     wrapper = _wrapper(alias)
     params = {**_NETWORK_DEFAULTS, **wrapper.get_connection_params()}
@@ -71,15 +72,15 @@ def connect(
         connection.opened = raw
         connection.autocommit = True
         connection.patience_seconds = statement_timeout_seconds * 4 / 3
-        # A pooler answers for the server when a client connects, with a process id of its own invention.
+        # When a client connects, a pooler answers in place of the server, with a process id that it made up.
         row = connection.execute("SELECT pg_backend_pid()").fetchone()
         connection.is_shared = row is None or row[0] != connection.info.backend_pid
         _initialize(wrapper, raw, connection.is_shared)
         settings = _settings(wrapper, statement_timeout_seconds, lock_timeout_seconds, is_shared=connection.is_shared)
         # The application may have chosen another isolation level or timeouts for its own work; under repeatable read
         # SKIP LOCKED raises serialization errors, and a statement timeout would stop maintenance for ever.
-        # Behind a pooler a statement's name may be somebody else's statement, of another text: the server would run that.
-        # A project that says something about preparing knows its connections.
+        # Behind a pooler another client may have prepared a different statement under the same name, and the server would run
+        # that one. If the project sets ``prepare_threshold`` itself, its setting is kept.
         may_prepare = prepares and not connection.is_shared
         said = wrapper.settings_dict["OPTIONS"].get("prepare_threshold", _PREPARE_THRESHOLD if may_prepare else None)
         connection.prepare_threshold = said
@@ -101,7 +102,7 @@ def connect(
 
 
 def _wrapper(alias: str) -> Any:
-    """Return a wrapper of the project's kind for a connection of our own, never from Django's pool."""
+    """Return a new database wrapper of the alias's class, for a connection that never comes from Django's pool."""
     django_connection = connections[alias]
     settings = dict(django_connection.settings_dict)
     settings["OPTIONS"] = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
@@ -109,7 +110,7 @@ def _wrapper(alias: str) -> Any:
 
 
 def _initialize(wrapper: Any, raw: psycopg.Connection[Any], is_shared: bool) -> None:
-    """Do what Django and the project do with a new connection: time zone, role, ``connection_created``."""
+    """Set up a new connection as Django and the project do: time zone, role, ``connection_created``."""
     raw.autocommit = True
     wrapper.connection, wrapper.autocommit = raw, True
     try:
@@ -117,14 +118,14 @@ def _initialize(wrapper: Any, raw: psycopg.Connection[Any], is_shared: bool) -> 
             wrapper.init_connection_state()
         connection_created.send(sender=type(wrapper), connection=wrapper)
     finally:
-        # The session is ours from now on; a wrapper that is collected must not close it.
+        # djqueue owns the session from here on. Without this, the wrapper could close it when it is collected.
         wrapper.connection = None
 
 
 def _settings(
     wrapper: Any, statement_timeout_seconds: float, lock_timeout_seconds: float, *, is_shared: bool
 ) -> sql.Composed:
-    """Return the statement that makes the settings of the session, or of one transaction, ours."""
+    """Return the statement that applies djqueue's settings to the session or, behind a pooler, to one transaction."""
     settings = {
         "TimeZone": "UTC",
         "statement_timeout": str(int(statement_timeout_seconds * 1000)),
@@ -132,7 +133,7 @@ def _settings(
         "idle_in_transaction_session_timeout": "60000",
         # A sweep of a million rows takes 0.1 s; compiling it first would take longer.
         "jit": "off",
-        # A generic plan made while the table was empty would read the whole of it when it is full.
+        # A generic plan that was made while the table was empty would read the whole table when it is full.
         "plan_cache_mode": "force_custom_plan",
     }
     if not is_shared:

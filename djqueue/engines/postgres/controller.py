@@ -1,8 +1,8 @@
 """The verbs that control jobs and queues, on the application's connection.
 
-A job may change its table between two statements of a verb: an ack moves it to the history, a retry moves it back. So
-a write tries one table, then the other, and a job of which the last look says that it can be controlled after all is tried
-again. Each statement locks in the order of the ids and decides by the state that it has locked.
+A job may move to the other table between two statements of a verb: an ack moves it to the history, a retry moves it back.
+So each write tries one table, then the other. A job that was changed by neither, but whose state can still be
+controlled, is tried again. Each statement locks rows in id order and decides by the state of the locked row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class PostgresController(Application):
         only: Collection[JobState] = (),
         now: datetime | None = None,
     ) -> list[Controlled]:
-        """End jobs that wait as cancelled, and ask those that execute to end."""
         who, why = who_and_why("Cancelled", by, reason)
 
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
@@ -60,7 +59,7 @@ class PostgresController(Application):
     def retry(
         self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
     ) -> list[Controlled]:
-        """Make jobs available that are finished or wait for a time, and wake sleepers after the caller's commit."""
+        """Wake sleepers after the caller's commit."""
 
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
             params = {"ids": rest, "only": states_of(only), "now": now}
@@ -82,7 +81,6 @@ class PostgresController(Application):
         only: Collection[JobState] = (),
         now: datetime | None = None,
     ) -> list[Controlled]:
-        """End jobs that wait as discarded."""
         who, why = who_and_why("Discarded", by, reason)
 
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
@@ -92,8 +90,6 @@ class PostgresController(Application):
         return self._control(ids, only, WAITING, act)
 
     def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Controlled]:
-        """Delete jobs that wait or are finished."""
-
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
             done: dict[int, ControlOutcome] = {}
             for statement in ("delete", "delete_finished"):
@@ -105,12 +101,10 @@ class PostgresController(Application):
         return self._control(ids, only, {*FINAL, *WAITING}, act)
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
-        """Let nothing of a queue be fetched any more; return False if it is paused already."""
         values = {"queue": queue, "by": clean(by, BY_LENGTH), "reason": clean(reason, REASON_LENGTH), "now": now}
         return bool(self.execute("pause", values))
 
     def resume(self, queue: str) -> bool:
-        """Let a paused queue go on and wake who sleeps on it; return False if it is not paused."""
         was_paused = bool(self.execute("resume", {"queue": queue}))
         if was_paused and self.listen:
             # What was put back during the pause may lie before the place from which a worker goes on.
@@ -126,7 +120,7 @@ class PostgresController(Application):
         *,
         needs_key: bool = False,
     ) -> list[Controlled]:
-        """Act on the jobs, again on those that changed their table meanwhile, and explain what was not done."""
+        """Act on the jobs, retry those that moved to the other table meanwhile, and report why others were skipped."""
         if only:
             eligible = {state.value for state in only}.intersection(eligible)
         done: dict[int, ControlOutcome] = {}

@@ -1,7 +1,7 @@
 """The crontab on PostgreSQL.
 
-A tick is one transaction of three statements: lock the entry, insert the job as every job is inserted, write the tick and
-move the entry on. Whatever kills the process in between, all of it happened or nothing.
+A tick is one transaction of three statements: lock the entry, insert the job as any job is inserted, record the tick and
+advance the entry. If the process dies in between, the transaction is rolled back and none of it happened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
 class PostgresCron:
-    """The verbs of the crontab, in the caller's transaction or on a connection of their own: that is up to ``transact``."""
+    """The crontab. ``transact`` decides whether verbs run in the caller's transaction or on a connection of their own."""
 
     def __init__(
         self,
@@ -44,24 +44,20 @@ class PostgresCron:
         self.close()
 
     def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
-        """Return the entries of these names, or all, by name."""
         rows = self._run("cron_entries", {"names": None if names is None else list(names)})
         return [_entry(row) for row in rows]
 
     def due(self, *, now: datetime | None = None) -> Due:
-        """Return the entries that are due or have no next time yet."""
         rows = self._run("cron_due", {"now": now})
         return Due(rows[0][0], [_entry(row[2:]) for row in rows if row[2] is not None], rows[0][1])
 
     def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
-        """Store when an entry is due; None: never again."""
         params = {"id": entry.id, "revision": entry.revision, "expected": entry.next_at, "next": next_at, "now": now}
         self._run("cron_plan", params)
 
     def tick(
         self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
     ) -> Ticked:
-        """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
         ticked, queues = self._transact(lambda execute: self._tick(execute, tick, job, rule, now))
         if queues:
             self._wake(queues)
@@ -116,8 +112,6 @@ class PostgresCron:
     def run(
         self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
     ) -> Ticked:
-        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
-
         def work(execute: Execute) -> tuple[Ticked, Collection[str]]:
             inserted, queues = _insert(execute, job, rule, now)
             job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
@@ -142,7 +136,6 @@ class PostgresCron:
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Add an entry; False when the name is taken."""
         return bool(self._run("cron_add", {"name": name, **_columns(definition, code), "by": _by(by), "now": now}))
 
     def change(
@@ -157,7 +150,6 @@ class PostgresCron:
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Change an entry; False when somebody else changed it since it was read."""
         params = {
             "id": entry.id,
             "revision": entry.revision,
@@ -171,8 +163,6 @@ class PostgresCron:
         return bool(self._run("cron_change", params))
 
     def remove(self, entry: CronEntry) -> bool:
-        """Remove an entry with its history; False when it is gone already."""
-
         def work(execute: Execute) -> bool:
             # A tick that is just being written is waited for, or its row would keep the entry from going.
             execute("cron_hold", {"id": entry.id})
@@ -184,7 +174,6 @@ class PostgresCron:
     def declare(
         self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
     ) -> list[SeenDeclaration]:
-        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
         params = {
             "id": declaration.id,
             "name": storable(declaration.name, 255),
@@ -199,7 +188,6 @@ class PostgresCron:
         ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
-        """Return the history of an entry, newest first."""
         return [
             CronTick(
                 nominal_at=nominal_at,
@@ -216,7 +204,6 @@ class PostgresCron:
         ]
 
     def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
-        """Delete ticks that are older; return how many went."""
         [(count,)] = self._run("cron_prune", {"age": age.total_seconds(), "limit": limit, "now": now})
         return int(count)
 
@@ -242,7 +229,7 @@ def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -
 
 
 def _insert(execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> tuple[InsertedJob, set[str]]:
-    """Insert a job by the statements that insert every job; return also whom to wake after the commit."""
+    """Insert a job by the statements that insert any job; return also the queues to wake after the commit."""
     if job.unique_key is not None and rule != LIVE_ONLY:
         insertion = _ScheduledInsertion(execute, job, rule, now)
         [inserted] = insertion.run(are_held=False)
@@ -253,7 +240,7 @@ def _insert(execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | Non
 
 
 class _ScheduledInsertion(Insertion):
-    """In the transaction of a tick, whosever connection that is."""
+    """An insertion in the transaction of a tick, on Django's connection or on djqueue's own."""
 
     is_in_transaction = True
 
@@ -278,7 +265,7 @@ class _ScheduledInsertion(Insertion):
 
 
 def run_on(cursor: Any) -> Execute:
-    """Return what runs a statement by name on a cursor, Django's or psycopg's."""
+    """Return a function that runs a statement by name on this cursor, which may be Django's or psycopg's."""
 
     def execute(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         cursor.execute(sql(name), params)
@@ -315,14 +302,14 @@ def _entry(row: Sequence[Any]) -> CronEntry:
     code = None if values["code"] is None else json.loads(values["code"])
     values["code"] = None
     if isinstance(code, dict):
-        # Another version may have written words that this one does not understand.
+        # Another version of djqueue may have stored values that this one does not know.
         with suppress(TypeError, ValueError):
             values["code"] = CronDefinition.from_json(code)
     return CronEntry(definition=CronDefinition(**definition), **values)
 
 
 def _list(value: Any) -> Any:
-    # What somebody edited by hand is kept as it is found: it is refused when its job is made.
+    # A value that was edited by hand is kept as it is: it is rejected when its job is made.
     return tuple(value) if isinstance(value, list) else value
 
 

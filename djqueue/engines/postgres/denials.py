@@ -1,7 +1,7 @@
-"""What a PostgreSQL server answers that does not let us in, told apart from a server that is away.
+"""Distinguish a PostgreSQL server that denies access from one that is unavailable.
 
-libpq passes on the text of a refused connection and no SQLSTATE, so the words decide. A server that speaks another language is
-taken for one that is away: the worker waits for it and says what the server said.
+For a refused connection libpq returns the server's message but no SQLSTATE, so the text decides. A server whose messages
+are in another language counts as unavailable: the worker retries and logs what the server said.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOGIN = (
     "no pg_hba.conf entry for",
     "pg_hba.conf rejects connection",
     "is not permitted to log in",
-    "SASL authentication failed",  # of a pooler
+    "SASL authentication failed",  # sent by a pooler
     "no such user",
 )
 _DATABASE = ("permission denied for database", "no such database")
@@ -29,7 +29,7 @@ _TLS = (
 
 
 def unreachable(alias: str, error: BaseException) -> EngineUnavailable:
-    """Return what to raise when a connection cannot be opened: ``EngineDenied`` if that will not change by itself."""
+    """Return the error for a connection that cannot be opened: ``EngineDenied`` if retrying will not help."""
     text = str(error).strip()
     where = f"DATABASES[{alias!r}]"
     if any(words in text for words in _LOGIN) or ("role " in text and _NOT_THERE in text):
@@ -42,7 +42,7 @@ def unreachable(alias: str, error: BaseException) -> EngineUnavailable:
 
 
 def forbidden(alias: str, error: BaseException) -> EngineDenied:
-    """Return what to raise when the server refuses a statement, or a role, to a user that it has let in."""
+    """Return the error for a user who may connect but may not run a statement or assume a role."""
     return EngineDenied(
         f"The database {alias!r} denies djqueue a permission: {str(error).strip()}. Grant its user SELECT, INSERT, UPDATE and"
         " DELETE on all tables whose names begin with djqueue_, or name a role that has these rights in"

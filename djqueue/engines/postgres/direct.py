@@ -1,18 +1,19 @@
-"""Statements sent on Django's own connection past Django's cursors, and prepared where that is safe.
+"""Send statements on Django's own connection without its cursors, and prepare them where that is safe.
 
-Django's cursor and psycopg's write the parameters into the text of each statement, which the server parses and plans anew.
-For an insert of one row that takes several times as long as the insert. Parameters beside the text take a few microseconds of
-the client, and a prepared statement half of the server's work.
+Django's cursor and psycopg's write the parameters into the text of each statement, which the server then parses and plans
+anew. For an insert of one row that takes several times as long as the insert. Sending the parameters separately costs the
+client a few microseconds, and a prepared statement saves half of the server's work.
 
-Only where nobody could tell the difference:
+This is done only where it makes no difference to the application:
 
-- Nobody watches. Execute wrappers, the query log (``DEBUG``, ``assertNumQueries``), and whoever has put something of his own
-  in the place of Django's or psycopg's cursors (tracing, metrics, a test without a database) get the statement as text
-  through the cursor, as ever.
-- A statement is prepared only if there is no pooler. Behind one a name may be another client's statement, of another text. A
-  pooler answers for the server when a client connects, with a process id of its own invention.
-- And only if it is a transaction of its own. Somebody's DEALLOCATE would be an error in the caller's transaction, and the end
-  of it; outside of one the statement is simply prepared again.
+- No code observes the statements. Execute wrappers, the query log (``DEBUG``, ``assertNumQueries``) and replacements of
+  Django's or psycopg's cursors (tracing, metrics, a test without a database) get the statement as text through the
+  cursor, as usual.
+- A statement is prepared only if there is no pooler. Behind a pooler another client may have prepared a different
+  statement under the same name. (A pooler is recognized by the process id: when a client connects, it answers in place of
+  the server, with a process id that it made up.)
+- A statement is prepared only if it is a transaction of its own. In a caller's transaction, an earlier DEALLOCATE would
+  make it fail and abort the transaction; outside one the statement is prepared again.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 _IDLE, _IN_TRANSACTION = TransactionStatus.IDLE, TransactionStatus.INTRANS
 _NO_PIPELINE = PipelineStatus.OFF
 _STALE = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported)
-"""Gone by somebody's DEALLOCATE or DISCARD, or prepared before a migration: the server refused before it did anything."""
+"""The statement was removed by DEALLOCATE or DISCARD, or its plan is outdated by a migration. The server did nothing."""
 
 
 def is_own_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether the next statement will be a transaction of its own; connect if need be.
+    """Return whether the next statement will be a transaction of its own; connect if necessary.
 
-    Not by Django's word alone: a project can have sent a BEGIN that Django knows nothing of, or use psycopg's pipeline.
+    Django's state alone does not tell: the project may have sent a BEGIN by itself, or use psycopg's pipeline mode.
     """
     if connection.in_atomic_block:
         return False
@@ -61,15 +62,16 @@ def is_own_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def run_prepared(connection: BaseDatabaseWrapper, name: str, order: Order, params: Params) -> PGresult | None:
-    """Run ``sql/<name>.sql`` with one parameter, as text, per name of ``order``; the answer is in PostgreSQL's binary format.
+    """Run ``sql/<name>.sql`` with one text parameter per name in ``order``; the result is in PostgreSQL's binary format.
 
-    None where it has to go through Django's cursor; nothing was done then. Only if ``is_own_transaction``.
+    Call it only if ``is_own_transaction``. Return None, without having done anything, if the statement has to go through
+    Django's cursor.
     """
     session = _session(connection, params)
     if session is None:
         return None
     if not session.is_used:
-        # The first statement of a connection is perhaps its only one, and then not worth the preparing.
+        # A connection may send only one statement; then preparing it would be wasted.
         session.is_used = True
         return None
     with connection.wrap_database_errors:
@@ -79,7 +81,7 @@ def run_prepared(connection: BaseDatabaseWrapper, name: str, order: Order, param
 def run_in_transaction(connection: BaseDatabaseWrapper, name: str, order: Order, params: Params) -> PGresult | None:
     """Run a statement like ``run_prepared``, without preparing it, in the transaction that the caller has begun.
 
-    None also where there is none yet: Django's cursor begins it.
+    Return None also if the transaction has not begun yet: Django's cursor begins it.
     """
     if not connection.in_atomic_block or connection.connection is None:
         return None
@@ -96,7 +98,7 @@ def run_in_transaction(connection: BaseDatabaseWrapper, name: str, order: Order,
 
 
 class _Session:
-    """What is known of one connection. It does not hold the connection, which would never be collected then."""
+    """What is known about one connection. It does not reference the connection, which could otherwise not be collected."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.is_plain = has_plain_cursors(connection) and connection.connection.info.encoding == "utf-8"
@@ -110,7 +112,7 @@ class _Session:
             return connection.wait(execute(connection.pgconn, statement, params))
 
     def run_prepared(self, connection: psycopg.Connection, name: str, order: Order, params: Params) -> PGresult | None:
-        """Run a statement, and prepare it before if need be; None if that cannot be done here."""
+        """Run a statement, preparing it first if necessary; return None if that cannot be done here."""
         if self._is_direct is None:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             self._is_direct = row == (connection.info.backend_pid,)
@@ -138,7 +140,7 @@ _sessions: WeakKeyDictionary[psycopg.Connection, _Session] = WeakKeyDictionary()
 
 
 def _session(connection: BaseDatabaseWrapper, params: Params) -> _Session | None:
-    """Return what is known of a connection, if these parameters may go past its cursors."""
+    """Return the state of a connection, or None if these parameters have to go through its cursors."""
     raw = connection.connection
     if type(raw) is not psycopg.Connection or is_watched(connection):
         return None
@@ -146,13 +148,13 @@ def _session(connection: BaseDatabaseWrapper, params: Params) -> _Session | None
     if session is None:
         session = _sessions[raw] = _Session(connection)
     if not session.is_plain or b"\0" in b"".join(filter(None, params)):
-        return None  # libpq would take a NUL for the end of the text
+        return None  # libpq would cut the text at the NUL
     return session
 
 
 def _forget(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Start afresh with what Django calls a new connection: it may be a session that was reset."""
-    with suppress(TypeError):  # of another database, whose connections may be of any kind
+    """Forget the state of a connection that Django announces as new: it may be a session that was reset."""
+    with suppress(TypeError):  # connections of other databases may not support weak references
         _sessions.pop(connection.connection, None)
 
 
@@ -161,6 +163,6 @@ connection_created.connect(_forget)
 
 @cache
 def _numbered(name: str, order: Order) -> bytes:
-    """Return a statement with its parameters numbered, as the server knows them."""
+    """Return a statement with numbered parameters ($1, $2, …), as the server expects them."""
     numbers = {f"%({param})s": f"${number}" for number, param in enumerate(order, 1)}
     return re.sub(r"%\(\w+\)s", lambda match: numbers[match[0]], sql(name)).encode()

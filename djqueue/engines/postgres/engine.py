@@ -1,4 +1,4 @@
-"""The verbs of the application on PostgreSQL: one SQL file each, in the transaction of the caller."""
+"""The PostgreSQL engine: it inserts jobs in the caller's transaction, and opens the other roles."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.maintainer import PostgresMaintainer
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.registrar import PostgresRegistrar
-from djqueue.engines.postgres.single import SingleInsert
+from djqueue.engines.postgres.single import insert_one
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import insert_unique, job_columns
+from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.records import (
@@ -44,7 +44,7 @@ _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
+class PostgresEngine(PostgresController, PostgresInspector):
     """Jobs in the database of one Django alias."""
 
     is_transactional = True
@@ -57,8 +57,18 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
 
     @property
     def store(self) -> str:
-        """Name the store."""
         return f"postgresql:{self.alias}"
+
+    def insert_one(
+        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
+    ) -> InsertedJob:
+        is_plain = job.unique_key is None or is_simple(rule)
+        if is_plain:
+            connection = connections[self.alias]
+            if (inserted := insert_one(connection, job, now, wakes=self.listen, relaxed=relaxed)) is not None:
+                return inserted
+        [inserted] = self._insert([job], rule, relaxed, now, are_held=is_plain)
+        return inserted
 
     def insert(
         self,
@@ -68,7 +78,6 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
         relaxed: bool = False,
         now: datetime | None = None,
     ) -> list[InsertedJob]:
-        """Store the jobs in the caller's transaction, if there is one, and wake sleepers after its commit."""
         if not jobs:
             return []
         if len(jobs) == 1:
@@ -102,7 +111,6 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
         return inserted
 
     def insert_many(self, job: NewJob, arguments: Sequence[Encoded], *, now: datetime | None = None) -> InsertedMany:
-        """Store jobs that differ in their arguments only, in the caller's transaction, if there is one."""
         if not arguments:
             return InsertedMany((), "", datetime.min)
         connection = connections[self.alias]
@@ -115,7 +123,7 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
     def together(self, *, relaxed: bool = False) -> Iterator[None]:
         """Let several inserts commit together: with the caller's transaction, if there is one.
 
-        ``relaxed``: without waiting for the disk, if there is none.
+        ``relaxed``: the commit of a transaction of their own does not wait for the disk.
         """
         connection = connections[self.alias]
         relaxed = relaxed and is_own_transaction(connection)
@@ -127,17 +135,13 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
 
     @contextmanager
     def transaction(self) -> Iterator[str]:
-        """Open a transaction in which application writes and ``ack_here`` commit together."""
         with transaction.atomic(using=self.alias, durable=True):
             with connections[self.alias].cursor() as cursor:
                 cursor.execute(f"SAVEPOINT {_SAVEPOINT}")
             yield self.alias
 
     def ack_here(self, ack: Ack) -> bool:
-        """Store the outcome of a finished job in the caller's transaction; return whether the claim still holds.
-
-        Raise ``TransactionManagementError`` if it is not the transaction that ``transaction`` opened.
-        """
+        """Raise ``TransactionManagementError`` if the current transaction is not the one that ``transaction`` opened."""
         with connections[self.alias].cursor() as cursor:
             self._require_savepoint(cursor)
             if ack.taken is not None:
@@ -148,9 +152,9 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
             return cursor.fetchone() is not None
 
     def _require_savepoint(self, cursor: CursorWrapper) -> None:
-        """End the savepoint that was made first in the transaction: it is gone if a raw COMMIT or ROLLBACK ended that.
+        """Release the savepoint that was made first in the transaction. A raw COMMIT or ROLLBACK has removed it.
 
-        psycopg and Django begin another transaction then, and nothing else tells the two apart.
+        psycopg and Django begin another transaction then, and only the missing savepoint shows the difference.
         """
         try:
             cursor.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}")
@@ -164,8 +168,6 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
 
     @property
     def cron(self) -> PostgresCron:
-        """The crontab, as the application sees it: its verbs join the caller's transaction, if there is one."""
-
         def transact(work: Callable[[Execute], Any]) -> Any:
             with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
                 return work(run_on(cursor))
@@ -177,7 +179,6 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
         return PostgresCron(transact, wake=wake)
 
     def open_cron(self) -> PostgresCron:
-        """Open the crontab for a scheduler: on a connection of its own."""
         own = self.open_maintainer()
 
         def transact(work: Callable[[Execute], Any]) -> Any:
@@ -204,5 +205,5 @@ class PostgresEngine(SingleInsert, PostgresController, PostgresInspector):
         )
 
     def open_listener(self) -> PostgresListener:
-        """Open a listener; it connects at its first mark."""
+        """The listener connects at its first mark."""
         return PostgresListener(self.alias, listen=self.listen)

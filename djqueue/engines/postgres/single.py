@@ -13,20 +13,19 @@ the commit would make the caller enqueue a second time.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError, connections
+from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import TRANSIENT, is_simple
+from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
-from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
+from djqueue.jobs.records import InsertedJob, NewJob
 
 _PARAMS = (
     "queue",
@@ -49,36 +48,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """PostgreSQL counts microseconds from this time."""
 
 
-class SingleInsert(ABC):
-    alias: str
-    listen: bool
-
-    def insert_one(
-        self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
-    ) -> InsertedJob:
-        """Store a job in the caller's transaction, if there is one, and wake sleepers after its commit."""
-        is_plain = job.unique_key is None or is_simple(rule)
-        if is_plain:
-            connection = connections[self.alias]
-            if (inserted := _insert_one(connection, job, now, wakes=self.listen, relaxed=relaxed)) is not None:
-                return inserted
-        [inserted] = self._insert([job], rule, relaxed, now, are_held=is_plain)
-        return inserted
-
-    @abstractmethod
-    def _insert(
-        self,
-        jobs: Sequence[NewJob],
-        rule: UniqueRule,
-        relaxed: bool,
-        now: datetime | None,
-        *,
-        are_held: bool = False,
-    ) -> list[InsertedJob]:
-        """Store jobs by the statements for several. ``are_held``: a moment ago others held their keys."""
-
-
-def _insert_one(
+def insert_one(
     connection: BaseDatabaseWrapper, job: NewJob, now: datetime | None, *, wakes: bool, relaxed: bool
 ) -> InsertedJob | None:
     """Store a job; return None if it has a unique key that a live job holds.

@@ -13,8 +13,8 @@ from djqueue.jobs.states import JobState
 class Controller(Protocol):
     """Verbs that take job ids return one record for each, in the same order.
 
-    They do nothing to a job whose state is not in ``only`` (if given) when the verb reaches it. ``by`` and ``reason``
-    are stored.
+    They skip a job whose state is not in ``only`` (if given) when the verb reaches it. ``by`` and ``reason`` are stored
+    with the job or the queue.
     """
 
     def cancel(

@@ -12,34 +12,34 @@ from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 
 
 class CronStore(Session, Protocol):
-    """The crontab: what runs when, and what became of each time.
+    """The crontab: what runs when, and the outcome of each nominal time.
 
-    Any number of schedulers may work on it: each nominal time of an entry is acted upon once.
+    Any number of schedulers may use it: each nominal time of an entry is handled once.
     """
 
     def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
         """Return the entries of these names, or all, by name."""
 
     def due(self, *, now: datetime | None = None) -> Due:
-        """Return the active entries that are due or have no next time yet; never those of ``@reboot``."""
+        """Return the active entries that are due or have no next time yet, without ``@reboot`` entries."""
 
     def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
-        """Store when an entry is due, unless something happened to it; None: never again."""
+        """Store when an entry is next due (None: never again), unless the entry has changed since it was read."""
 
     def tick(
         self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
     ) -> Ticked:
-        """Act upon one nominal time, once: insert its job, write the tick and move the entry on, all of it or nothing.
+        """Handle one nominal time, once: insert its job, record the tick and advance the entry, all or nothing.
 
-        ``rule`` decides about a job whose unique key is held, as in ``Inserter.insert``; a duplicate is a skipped time.
+        ``rule`` applies to a job whose unique key is held, as in ``Inserter.insert``; a duplicate is a skipped time.
 
-        Stale, and nothing done, when the entry is not as it was read.
+        If the entry has changed since it was read, nothing is done and the outcome is stale.
         """
 
     def run(
         self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
     ) -> Ticked:
-        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
+        """Insert a job of the entry at once, regardless of its schedule, and record who requested it."""
 
     def add(
         self,
@@ -50,7 +50,7 @@ class CronStore(Session, Protocol):
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Add an entry; False when the name is taken."""
+        """Add an entry; return False if the name is taken."""
 
     def change(
         self,
@@ -64,24 +64,24 @@ class CronStore(Session, Protocol):
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Change an entry; False when somebody else changed it since it was read.
+        """Change an entry; return False if it was changed since it was read.
 
-        A changed rule, a resumed and an enabled entry are planned anew, from now.
+        An entry that is resumed, enabled or given another rule is planned anew, from now.
         """
 
     def remove(self, entry: CronEntry) -> bool:
-        """Remove an entry with its history; False when it is gone already."""
+        """Remove an entry with its history; return False if it does not exist any more."""
 
     def declare(
         self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
     ) -> list[SeenDeclaration]:
-        """Write down which entries a scheduler's code has; return all declarations, this one too.
+        """Record which entries a scheduler's code declares; return all declarations, including this one.
 
-        Those that were not renewed for ``kept`` are forgotten.
+        Declarations that were not renewed for ``kept`` are deleted.
         """
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
         """Return the history of an entry, newest first."""
 
     def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
-        """Delete ticks that are older; return how many went. No time runs again for it."""
+        """Delete ticks older than ``age``, up to ``limit``; return how many. No nominal time runs again because of it."""

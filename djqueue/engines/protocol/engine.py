@@ -17,14 +17,14 @@ from djqueue.jobs.records import Ack
 
 
 class Engine(Inserter, Controller, Inspector, Protocol):
-    """The verbs of the three roles that it has itself join the caller's transaction, if there is one.
+    """The verbs of its own three roles join the caller's transaction, if there is one.
 
-    Those of an engine that is not transactional take effect at once, whatever becomes of the caller's transaction.
+    In an engine that is not transactional they take effect at once, even if the caller's transaction is rolled back.
     """
 
     @property
     def is_transactional(self) -> bool:
-        """Whether jobs are stored, and outcomes with ``ack_here``, in one transaction with what the application writes."""
+        """Whether jobs, and outcomes stored with ``ack_here``, share a transaction with what the application writes."""
 
     @property
     def store(self) -> str:
@@ -44,16 +44,16 @@ class Engine(Inserter, Controller, Inspector, Protocol):
         """Open the crontab for a scheduler: on a connection of its own."""
 
     def open_fetcher(self) -> Fetcher:
-        """Open what the thread that fetches needs, or the one that stores outcomes."""
+        """Open a fetcher, for the thread that fetches or the one that stores outcomes."""
 
     def open_listener(self) -> Listener:
         """Open a listener for a thread that neither fetches nor stages."""
 
     def open_registrar(self) -> Registrar:
-        """Open what a thread that registers workers or records their heartbeats needs."""
+        """Open a registrar, for a thread that registers workers or records their heartbeats."""
 
     def open_maintainer(self, *, waits: bool = False) -> Maintainer:
-        """Open what one loop of maintenance needs.
+        """Open a maintainer, for one maintenance loop.
 
-        ``waits``: wait for locks of other transactions, for a command whose user can wait.
+        ``waits``: wait for locks of other transactions, for a management command whose user can wait.
         """

@@ -15,23 +15,23 @@ from djqueue.jobs.records import Ack, Acked, CancelRequest, ClaimedJob, Rescued,
 class Fetcher(Session, Protocol):
     @property
     def is_partial(self) -> bool:
-        """Whether the last fetch may have skipped jobs: returning fewer than ``limit`` did not mean that the queue is empty."""
+        """Whether the last fetch may have skipped jobs, so that fewer than ``limit`` does not mean an empty queue."""
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
         """Claim up to ``limit`` available jobs in run order; each has its attempt counted and its claim raised.
 
-        Return nothing to a worker that is not registered or is dead, and nothing from a paused queue. Fewer than
-        ``limit`` does not mean that there are no more. An engine may skip jobs for a while that were put back, but
-        returns an empty list only after it has looked for those too.
+        Return no jobs to a worker that is not registered or is dead, and none from a paused queue. Fewer than ``limit``
+        does not mean that there are no more. An engine may skip jobs that were put back for a while, but it returns an
+        empty list only after it has searched for those too.
         """
 
     def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
-        """Return those of these queues that have something to fetch; a paused queue has nothing.
+        """Return those of these queues that have jobs to fetch; a paused queue is left out.
 
         Jobs that a fetch would skip, because another transaction has locked them, count. Costs about as much as one
         fetch, however many queues are given.
 
-        ``is_hint``: a queue may be included without a look where the look would cost more than a fetch.
+        ``is_hint``: a queue may be included without a search where the search would cost more than a fetch.
         """
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
@@ -51,9 +51,9 @@ class Fetcher(Session, Protocol):
         """
 
     def reclaim(self, worker: UUID, kept: Mapping[int, int], *, now: datetime | None = None) -> Rescued:
-        """Put back what the store holds for a living worker but the worker does not know of; no attempt is spent.
+        """Put back jobs that the store holds for a live worker but that the worker does not know of; no attempt is spent.
 
-        ``kept``: job id → claim of what the worker does know of. For a worker that missed the answer to a fetch.
+        ``kept``: job id → claim of the jobs that the worker knows of. For a worker that missed the response to a fetch.
         """
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
@@ -62,5 +62,5 @@ class Fetcher(Session, Protocol):
     def open_listener(self) -> Listener:
         """Open the listener on which the thread that fetches waits.
 
-        Wake-ups may tell the fetcher something too: where its next fetch has to look.
+        Wake-ups may also tell the fetcher where its next fetch has to search.
         """

@@ -18,12 +18,12 @@ class Inserter(Protocol):
     - A store in a database of the project uses Django's own connection, in the caller's transaction. Its errors are
       Django's and are never wrapped: ``OperationalError`` when the database does not answer, ``DataError`` for a value
       that it refuses. Code around the transaction handles them as it handles those of any other query.
-    - Any other store raises ``EngineUnavailable`` when it does not answer (``EngineDenied``: when it does not let the
-      project in) and ``EngineRefused`` for a value that it refuses.
-    - A value that no store takes raises ``InvalidJob`` before any verb is called.
+    - Any other store raises ``EngineUnavailable`` when it does not answer, ``EngineDenied`` when it denies access, and
+      ``EngineRefused`` for a value that it refuses.
+    - A value that no store accepts raises ``InvalidJob`` before any verb is called.
 
-    Both kinds mean that nothing more was done than the verb says: one that stores several jobs stores all or none. Where
-    the connection was lost before the answer, the job may be stored; only ``is_undone`` says that it is not.
+    After an error, a verb that stores several jobs has stored all or none. If the connection was lost before the response
+    arrived, the jobs may have been stored; only ``is_undone`` says that they were not.
     """
 
     def insert_one(

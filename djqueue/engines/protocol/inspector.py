@@ -26,8 +26,8 @@ class Inspector(Protocol):
     ) -> Newest:
         """Return the jobs with the highest ids, in descending order, below ``before`` if given.
 
-        A user waits for this: a search that finds little may stop before it has looked at everything. ``before`` of the
-        answer says where to continue.
+        A user waits for this, so a search that finds little may stop before it has examined every job. ``before`` of the
+        result says where to continue.
         """
 
     def now(self) -> datetime:
@@ -37,10 +37,10 @@ class Inspector(Protocol):
         """Count live jobs by queue and state."""
 
     def queues(self) -> list[QueueRules]:
-        """Return the queues for which an operator has set something."""
+        """Return the queues for which an operator has stored settings, such as a pause."""
 
     def workers(self) -> list[WorkerStatus]:
         """Return the registered workers."""
 
     def health(self) -> Health:
-        """Read everything that shows whether jobs flow. Reads that take too long are stopped, and their values missing."""
+        """Return what shows whether jobs are being processed. Values whose reads take too long are left out."""

@@ -8,27 +8,27 @@ from typing import Protocol
 from djqueue.engines.protocol.session import Session
 
 STAGE = "!stage"
-"""What the stager marks while it sleeps. No queue can have this name."""
+"""The name that the stager marks while it sleeps. No queue can have this name."""
 STAGE_LOOK_SECONDS = 1.0
-"""The longest sleep of the stager. A job that is due later is found by its next look, and needs no wake-up."""
+"""The longest sleep of the stager. A job that is due later is found by its next search, and needs no wake-up."""
 SOON_SECONDS = 1.5 * STAGE_LOOK_SECONDS
 """Storing a job that is due within this time wakes the stager."""
 
 
 class Listener(Session, Protocol):
-    """Call ``mark`` before the last look and ``wait`` after it: a job that becomes available after that look finds the mark
-    and wakes the sleeper.
+    """Call ``mark`` before the last search for jobs and ``wait`` after it: a process that stores a job after that search
+    finds the mark and wakes the sleeper.
 
-    ``mark`` comes before each ``wait``. It costs nothing where a mark stands, which is until it is given up or, in some
-    stores, until it is woken. Where the store cannot wake sleepers (behind a pooler), ``mark`` does nothing and ``wait``
+    Call ``mark`` before each ``wait``. It costs nothing while a mark stands: until it is withdrawn or, in some stores,
+    until the sleeper is woken. Where the store cannot wake sleepers (behind a pooler), ``mark`` does nothing and ``wait``
     returns at its timeout.
     """
 
     def mark(self, queues: Collection[str]) -> bool:
-        """Announce a sleeper on these queues, which a new job must wake.
+        """Announce a sleeper on these queues, to be woken by new jobs.
 
-        Return whether all of them were announced before: then nothing can have arrived since the previous look.
-        Otherwise another look must follow. One mark for all sleepers of a queue is enough.
+        Return whether all of them were announced before: then no job can have arrived since the previous search. Otherwise
+        the caller must search once more. One mark for all sleepers of a queue is enough.
         """
 
     def unmark(self, queues: Collection[str] | None = None) -> None:
@@ -40,7 +40,7 @@ class Listener(Session, Protocol):
     def wait(self, timeout: float) -> set[str]:
         """Sleep until one of the queues is woken, ``interrupt`` is called or ``timeout`` seconds have passed.
 
-        Return the payloads of the wake-ups, which may be empty. Names whose marks were lost are among them.
+        Return the payloads of the wake-ups, which may be empty. They include the names whose marks were lost.
         """
 
     def interrupt(self) -> None:

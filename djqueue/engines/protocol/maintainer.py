@@ -32,9 +32,9 @@ class Maintainer(Session, Protocol):
         limit: int = 5000,
         now: datetime | None = None,
     ) -> Rescued:
-        """Take jobs back from dead workers, and wake living ones for them. Jobs with a cancel request are cancelled.
+        """Take jobs back from dead workers, and wake live ones for them. Jobs with a cancel request are cancelled.
 
-        ``ran`` (job id → claim): the jobs whose function was called; they spend their attempt. None: not known, all do.
+        ``ran`` (job id → claim): the jobs whose function was called; they spend their attempt. None: unknown, so all do.
         ``as_noted``: those that ``note_begun`` recorded spend their attempt. The others go back unspent, with ``"lost"``
         in their meta; a worker records the start of such a job before it calls the function.
         ``reason`` is stored with the spent attempt.
@@ -55,12 +55,12 @@ class Maintainer(Session, Protocol):
     ) -> Pruned:
         """Examine the next ``limit`` finished jobs, oldest first, and delete those that their rule no longer keeps.
 
-        ``place`` is what the previous call returned; None begins a pass. Jobs without a rule and locked jobs stay.
+        ``place`` is the position that the previous call returned; None begins a pass. Jobs without a rule and locked jobs stay.
         ``queue``: leave the jobs of all other queues.
         """
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
-        """Delete unique keys that no job holds any more, up to ``limit`` of each kind; return how many."""
+        """Delete unique keys that no job holds any more, up to ``limit`` of each kind; return how many were deleted."""
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
@@ -74,12 +74,12 @@ class Maintainer(Session, Protocol):
         """Mark workers as dead permanently: their beats are refused and their fetches return nothing.
 
         ``workers``: the beat with which each was last seen (``Heartbeat.beat``), or None to bury it whatever its beat is.
-        A worker that has beaten since is spared, in the same step, so that it cannot be told that its beat was recorded
-        and be buried nevertheless. Return the workers that were spared.
+        A worker that has beaten since is spared, in the same step: no worker may be told that its beat was recorded and be
+        buried nevertheless. Return the workers that were spared.
         """
 
     def disconnect(self, workers: Collection[UUID]) -> int:
-        """End the connections of dead workers, where the store can tell them; return how many.
+        """End the connections of dead workers, where the store can identify them; return how many.
 
         Otherwise a claim that was sent before the death could commit after the rescue.
         """

@@ -13,16 +13,16 @@ from djqueue.jobs.records import Heartbeat, WorkerInfo
 
 class Registrar(Session, Protocol):
     def inspect(self) -> Inspection:
-        """Examine the server: which it is, why workers cannot run on it, and which of its settings are unsafe."""
+        """Examine the server: its version, why workers cannot run on it, and which of its settings are unsafe."""
 
     def register(self, workers: Sequence[WorkerInfo]) -> None:
         """Register workers; committed before their first fetch. Idempotent, and does not revive dead ones."""
 
     def deregister(self, workers: Collection[UUID]) -> None:
-        """Remove workers that left nothing behind."""
+        """Remove workers that hold no jobs any more."""
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
-        """Raise the beat of living workers and return the beats of all known workers.
+        """Raise the beat of live workers and return the beats of all known workers.
 
         A worker that is missing from the answer, or dead in it, is dead permanently.
         """

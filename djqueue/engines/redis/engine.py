@@ -156,7 +156,7 @@ class RedisEngine(RedisController, RedisInspector):
         return RedisCron(self.open_client("djqueue:cron"))
 
     def open_listener(self) -> RedisListener:
-        """Open a listener; it connects at its first mark."""
+        """The listener connects at its first mark."""
         return RedisListener(self.nodes, self.prefix)
 
     def open_fetcher(self) -> RedisFetcher:
