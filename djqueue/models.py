@@ -1,7 +1,7 @@
 """The tables.
 
 ``Job`` holds live jobs only; the ack that finishes a job moves its row to ``FinishedJob`` in the same statement. The
-live table stays small, hot and quick to vacuum, whatever the history's size. Both have the same columns.
+live table stays small, cached and quick to vacuum, whatever the size of the history. Both have the same columns.
 
 A claim must be a HOT update: the columns it writes (state, attempt, claim, attempted_by, attempted_at) are in no index and
 in no index predicate, are never null, and have the same width from the start. The page keeps half of its space free
