@@ -125,7 +125,7 @@ class _Sorter:
             )
 
     def chunks(self, file: IO[str], format: str, columns: Mapping[str, Column], size: int) -> Iterator[list[Encoded]]:
-        """Yield what can be stored; at the end raise ``BadLines`` if somebody wanted all or nothing."""
+        """Yield the jobs that can be stored. At the end, raise ``BadLines`` if there were bad lines and no ``on_bad``."""
         chunk: list[Encoded] = []
         characters = 0
         for line in read(file, format, columns, self._fits, self._limit):

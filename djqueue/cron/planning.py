@@ -47,7 +47,7 @@ def first_time(entry: CronEntry, schedule: Schedule) -> datetime | None:
 
 
 def times(entry: CronEntry, schedule: Schedule) -> Iterator[datetime]:
-    """Yield the coming nominal times."""
+    """Yield the coming nominal times of an entry as it is defined now."""
     if schedule.is_reboot:
         return
     found = first_time(entry, schedule)
@@ -71,7 +71,7 @@ def step(entry: CronEntry, schedule: Schedule, nominal: datetime, now: datetime)
         horizon = now - window - _INSTANT
     else:
         horizon = now - ON_TIME - _INSTANT
-    # The last of the times before the window.
+    # The last of the times up to the horizon.
     last = _latest(entry, schedule, nominal, horizon) or nominal
     missed_from = None if last == nominal else nominal
     skip = "" if policy == "latest" else "missed"

@@ -108,7 +108,7 @@ def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | Non
     try:
         chosen: Any = backoff
         if callable(backoff):
-            chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only where nobody raised anything
+            chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only if no exception was raised
         if chosen is not None and (seconds := _seconds(chosen, attempt)) is None:
             raise ValueError(f"Invalid return value {chosen!r}: use a number of seconds.")
     except BaseException as error:
