@@ -28,7 +28,7 @@ _CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
 
 
 def parse_duration(value: object) -> timedelta:
-    """Read a duration from 0 to 100 years; raise ``ValueError`` with a sentence."""
+    """Parse a duration from 0 to 100 years; raise ``ValueError`` with a message for users."""
     seconds: float | None = None
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
