@@ -80,9 +80,10 @@ class Bench:
         store = PostgresEngine("default")
         self.looks, self.marks = Looks(), Marks()
         self.worker = uuid4()
-        Roles(store).register(
-            [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
-        )
+        with store.open_registrar() as registrar:
+            registrar.register(
+                [WorkerInfo(id=self.worker, name="test", hostname="here", pid=1, queues={}, concurrency=3)]
+            )
         self.claims = ClaimBlock.create()
         self.claims.record_beat(time.monotonic() + 1000)  # nobody beats in between
         self.acker = Acker(Roles(store), self.claims)
@@ -313,7 +314,7 @@ def test_when_there_is_room_again_it_looks(bench: Callable[..., Bench], monkeypa
     one.producer.run_once()
     assert len(one.started) == 1
 
-    one.lanes[0].finish_async(0, LONG)  # the slot is free, and no thread stays behind
+    one.lanes[0].finish_async(one.started[0], LONG)  # the slot is free, and no thread stays behind
     one.producer.run_once()
 
     assert len(one.started) == 2

@@ -39,13 +39,14 @@ class Command(ServingCommand):
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])
         configure(options["verbosity"])
-        if options["verbosity"]:
-            notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
         connections.close_all()
         scheduler = _FirstDenialEnds(store.engine.open_cron(), store=store.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
         with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._ends_process) as signals:
+            # Only now, when a stop signal ends the loop in order.
+            if options["verbosity"]:
+                notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")
             scheduler.start()
             while not stop_requests and scheduler.is_alive:
                 signals.wait([], 1.0)
