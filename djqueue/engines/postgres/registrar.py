@@ -19,7 +19,7 @@ _OLDEST_SERVER = 15_00_00
 
 class PostgresRegistrar(Session):
     def inspect(self) -> Inspection:
-        """The only fatal concern is a server that is too old."""
+        """Only the version is checked."""
         [(version, number)] = self.attempt(lambda connection: connection.execute(sql("inspect")).fetchall())
         concerns = []
         if number < _OLDEST_SERVER:

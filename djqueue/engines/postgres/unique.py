@@ -55,7 +55,7 @@ def insert_unique(
 
 
 def is_simple(rule: UniqueRule) -> bool:
-    """Return whether a free key, held by no live job, is the only condition for storing a job."""
+    """Return whether the rule only requires that no live job hold the key."""
     return not (rule.follow_up or rule.holds_completed or rule.window is not None)
 
 

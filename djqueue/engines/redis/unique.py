@@ -57,7 +57,7 @@ def insert_unique(
 
 
 def is_simple(rule: UniqueRule) -> bool:
-    """Return whether a free key, held by no live job, is the only condition for storing a job."""
+    """Return whether the rule only requires that no live job hold the key."""
     return not (rule.window or rule.holds_completed or rule.follow_up)
 
 
