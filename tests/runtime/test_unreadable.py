@@ -40,7 +40,7 @@ def edit(id: int, **columns: str) -> None:
 
 
 def browser() -> Client:
-    user = User.objects.create_superuser("admin")
+    user = User.objects.filter(username="admin").first() or User.objects.create_superuser("admin")
     client = Client()
     client.force_login(user)
     return client
@@ -330,6 +330,35 @@ def test_an_unreadable_job_that_no_worker_has_put_aside_yet_hides_no_page_and_fa
     server.set(f"{{djqueue}}:job:{result.id}", b"edited")
 
     expect_everything_is_shown()
+
+
+@pytest.mark.parametrize("key", ["job", "run"])
+def test_a_list_at_the_key_of_a_job_keeps_no_other_job_and_hides_no_page(key: str, server: Any) -> None:
+    odd, good = tasks.noop.enqueue(), tasks.noop.enqueue()
+    name = f"{{djqueue}}:{key}:{odd.id}"
+    server.delete(name)
+    server.rpush(name, b"edited")
+
+    expect_everything_is_shown()
+    assert browser().get(f"/admin/djqueue/job/{odd.id}/change/", follow=True).status_code == 200
+    report = api.discard(JobFilter(queue="default"), by="anna")
+    assert report.done == 2
+    assert {stored_state(int(result.id)) for result in (odd, good)} == {JobState.DISCARDED}
+
+
+@pytest.mark.parametrize(("key", "state"), [("job", JobState.DISCARDED), ("run", JobState.COMPLETED)])
+def test_a_list_at_the_key_of_a_job_that_a_worker_finds_ends_that_job_alone(
+    key: str, state: JobState, server: Any
+) -> None:
+    odd, good = tasks.noop.enqueue(), tasks.noop.enqueue()
+    name = f"{{djqueue}}:{key}:{odd.id}"
+    server.delete(name)
+    server.rpush(name, b"edited")
+
+    drain()
+
+    assert stored_state(int(good.id)) is JobState.COMPLETED
+    assert stored_state(int(odd.id)) is state
 
 
 def expect_everything_is_shown() -> None:

@@ -20,7 +20,7 @@ local refused, seen, soon = {}, {}, false
 local floor = math.floor
 
 local function run_of(id, flags)
-    local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. id)
+    local text = has(flags, HAS_RUN) and value_at(P .. 'run:' .. id)
     return text and read_run(text) or {}
 end
 

@@ -3,4 +3,4 @@
 -- is just being claimed or finished is seen in one of its states.
 local id = ARGV[1]
 local payload, run = unpack(call('MGET', P .. 'job:' .. id, P .. 'run:' .. id))
-return {payload, run, call('HGET', P .. 'executing', id), call('ZSCORE', P .. 'due', ranked(id))}
+return {payload_of(id, payload), run, call('HGET', P .. 'executing', id), call('ZSCORE', P .. 'due', ranked(id))}

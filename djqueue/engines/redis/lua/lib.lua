@@ -95,6 +95,17 @@ local function read_run(text, state)
     end
 end
 
+local function value_at(key)
+    -- What lies at a key, false if nothing does: a text, or a table that nobody can read where somebody wrote a list, a set or the like.
+    return redis.pcall('GET', key)
+end
+
+local function payload_of(id, payload)
+    -- What MGET found at the key of a job. It finds nothing where somebody wrote a list, a set or the like: that is a payload which
+    -- cannot be read, so that whoever meets it puts the job aside. False if there is none.
+    return payload or call('EXISTS', P .. 'job:' .. id) == 1 and ''
+end
+
 local function proof(text)
     -- claim, attempt, attempted_at, worker, queue, score (a text), flags
     return select(2, cmsgpack.unpack_limit(text, 7, 1))
@@ -194,6 +205,7 @@ local function pop(queue, limit)
     while first <= count do
         local last = math.min(first + step - 1, count)
         for place, payload in ipairs(call('MGET', unpack(jobs_at, first, last))) do
+            payload = payload_of(ids[first + place - 1], payload)
             payloads[first + place - 1] = payload
             bytes = bytes + (payload and #payload or 0)
         end
@@ -218,7 +230,7 @@ local function state_of(id)
     if call('HEXISTS', P .. 'executing', id) == 1 then
         return EXECUTING
     end
-    local run = call('GET', P .. 'run:' .. id)
+    local run = value_at(P .. 'run:' .. id)
     if run then
         return (read_run(run) or new_run(SUSPENDED))[STATE]
     end
@@ -284,8 +296,8 @@ end
 local function beginning_of(id, count)
     -- The first values of a payload, whose arguments may be large; nil if it is gone, or cannot be read.
     local key = P .. 'job:' .. id
-    local text = call('GETRANGE', key, 0, HEAD_BYTES)
-    if text == '' then
+    local text = redis.pcall('GETRANGE', key, 0, HEAD_BYTES)
+    if type(text) ~= 'string' or text == '' then -- an error: a list, a set or the like lies there
         return
     elseif #text > HEAD_BYTES and not pcall(cmsgpack.unpack_limit, text, count, 1) then
         text = call('GET', key) -- somebody has very long names

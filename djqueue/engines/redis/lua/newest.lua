@@ -11,6 +11,7 @@ local found, last = {}, #ids == tonumber(ARGV[4]) and ids[#ids] or ''
 for number, job in ipairs(look_at(ids)) do
     if job and is_wanted(job) then
         local payload, run = unpack(call('MGET', P .. 'job:' .. job.id, P .. 'run:' .. job.id))
+        payload = payload_of(job.id, payload)
         found[#found + 1] = {job.id, payload, run, job.proof, call('ZSCORE', P .. 'due', ranked(job.id))}
         if #found == most then
             last = ids[number]

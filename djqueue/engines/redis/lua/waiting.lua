@@ -3,8 +3,10 @@
 
 local function peek_run(id)
     -- Whether there is a run, and its first seven places; no more than that if it cannot be read.
-    local text = call('GETRANGE', P .. 'run:' .. id, 0, 255)
-    if text == '' then
+    local text = redis.pcall('GETRANGE', P .. 'run:' .. id, 0, 255)
+    if type(text) ~= 'string' then
+        return true -- an error: a list, a set or the like lies there
+    elseif text == '' then
         return false
     end
     local first = text:byte(1)
@@ -71,7 +73,7 @@ end
 
 local function run_of(job)
     -- All that has happened to a job, to be changed and kept.
-    local text = call('GET', P .. 'run:' .. job.id)
+    local text = value_at(P .. 'run:' .. job.id)
     return read_run(text, job.state) or new_run(job.state)
 end
 
@@ -111,7 +113,7 @@ local function ask_to_end(job, request)
     -- Ask a job to end that executes. The first request is kept: it says who began it.
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(job.proof)
     if not has(flags, IS_CANCEL_REQUESTED) then
-        local text = has(flags, HAS_RUN) and call('GET', P .. 'run:' .. job.id)
+        local text = has(flags, HAS_RUN) and value_at(P .. 'run:' .. job.id)
         local run = read_run(text, AVAILABLE) or new_run(AVAILABLE)
         put(run, CANCEL_REQUEST, request)
         keep_run(job.id, run)
