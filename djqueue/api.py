@@ -9,11 +9,11 @@
     api.discard(api.JobFilter(queue="mail", older_than=timedelta(days=2)))     # all that match, in batches
     api.pause("mail", reason="The provider is down.")
 
-One job is answered with what became of it (``Controlled``), several with a list of that, a filter with counts (``Report``).
-Nothing raises because a job is in the wrong state, or gone: that is in the answer, as a sentence.
+For one job the functions return its outcome (``Controlled``), for several a list of outcomes, for a filter counts
+(``Report``). They do not raise if a job is in the wrong state or does not exist: the outcome contains the reason.
 
-The verbs join the caller's transaction. Without one, each batch is a transaction of its own, so nobody waits long for a
-lock; what is done is done if a later batch fails.
+The functions join the caller's transaction. Without one, each batch is a separate transaction, so other transactions do not
+wait long for a lock; if a later batch fails, the earlier batches stay committed.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ CONTROLLABLE: Mapping[str, tuple[JobState, ...]] = {
     "discard": _WAITING,
     "delete": (*FINAL_STATES, *_WAITING),
 }
-"""The states in which each verb does something to a job."""
+"""The states in which each verb can change a job."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of many jobs."""
+    """The outcome of a call for many jobs, as counts."""
 
     outcomes: dict[ControlOutcome, int] = field(default_factory=dict)
     """How many jobs were cancelled, requested to end, retried, discarded, deleted or skipped."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """Why nothing was done → to how many jobs."""
+    """Reason why a job was skipped → number of jobs."""
     examples: dict[str, list[int]] = field(default_factory=dict)
-    """The same reasons → the ids of the first few."""
+    """The same reasons → ids of the first few jobs."""
 
     @property
     def done(self) -> int:
-        """To how many jobs something was done."""
+        """The number of jobs that were changed."""
         return sum(count for outcome, count in self.outcomes.items() if outcome is not ControlOutcome.SKIPPED)
 
     def add(self, controlled: Iterable[Controlled]) -> None:
         for one in controlled:
             self.outcomes[one.outcome] = self.outcomes.get(one.outcome, 0) + 1
             if not one.is_done:
-                # By kind: which job holds a key is different for each.
+                # Reasons are counted by kind, because the job that holds a key differs for each.
                 reason = one.reason if one.held_by is None else "unique key held by a live job"
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
                 if len(examples := self.examples.setdefault(reason, [])) < _EXAMPLES:
@@ -81,7 +81,7 @@ class Report:
 
 
 def get_job(job: OneJob, *, using: str | None = None) -> Job | None:
-    """Return all that is stored about a job, live or finished; None if there is none."""
+    """Return the record of a job, live or finished, or None if it does not exist."""
     found = stores.store(using or _alias(job)).engine.get(_id(job))
     if found is None:
         return None
@@ -103,7 +103,7 @@ def cancel(
 def cancel(
     jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
 ) -> Controlled | list[Controlled] | Report:
-    """Cancel jobs: those that wait end at once, those that execute are asked to end (outcome ``requested``)."""
+    """Cancel jobs: waiting jobs end at once, executing ones are asked to stop (outcome ``requested``)."""
     return _control("cancel", jobs, using, by=_name(by), reason=reason)
 
 
@@ -116,7 +116,7 @@ def retry(jobs: JobFilter, *, using: str | None = None) -> Report: ...
 @overload
 def retry(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Controlled]: ...
 def retry(jobs: SomeJobs, *, using: str | None = None) -> Controlled | list[Controlled] | Report:
-    """Run jobs again that are finished, or now that wait for a time. There is room for one more attempt."""
+    """Run finished jobs again, and scheduled or retryable ones now. ``max_attempts`` is raised if no attempt is left."""
     return _control("retry", jobs, using)
 
 
@@ -133,7 +133,7 @@ def discard(
 def discard(
     jobs: SomeJobs, *, by: object = "", reason: str = "", using: str | None = None
 ) -> Controlled | list[Controlled] | Report:
-    """End jobs that wait as discarded."""
+    """Discard waiting jobs."""
     return _control("discard", jobs, using, by=_name(by), reason=reason)
 
 
@@ -146,22 +146,22 @@ def delete(jobs: JobFilter, *, using: str | None = None) -> Report: ...
 @overload
 def delete(jobs: Iterable[OneJob], *, using: str | None = None) -> list[Controlled]: ...
 def delete(jobs: SomeJobs, *, using: str | None = None) -> Controlled | list[Controlled] | Report:
-    """Delete jobs that are finished or wait; never one that executes."""
+    """Delete finished and waiting jobs, but never an executing one."""
     return _control("delete", jobs, using)
 
 
 def count(verb: str, jobs: JobFilter, *, using: str = DEFAULT_ALIAS, limit: int = COUNT_LIMIT) -> Found:
-    """Count the jobs of a filter to which a verb (``cancel``, ``retry``, ``discard``, ``delete``) would do something."""
+    """Count the jobs of a filter that a verb (``cancel``, ``retry``, ``discard``, ``delete``) would change."""
     return stores.store(using).engine.count(_controllable(verb, jobs), limit=limit)
 
 
 def pause(queue: str, *, by: object = "", reason: str = "", using: str = DEFAULT_ALIAS) -> bool:
-    """Start nothing of a queue any more, until ``resume``; return False if it is paused already. What executes goes on."""
+    """Start no more jobs of a queue until ``resume``; executing jobs continue. Return False if it is already paused."""
     return stores.store(using).engine.pause(_queue_name(queue), by=_name(by), reason=reason)
 
 
 def resume(queue: str, *, using: str = DEFAULT_ALIAS) -> bool:
-    """Let a paused queue go on; return False if it is not paused."""
+    """Resume a paused queue. Return False if it is not paused."""
     return stores.store(using).engine.resume(_queue_name(queue))
 
 
@@ -193,7 +193,7 @@ def _control(verb: str, jobs: SomeJobs, using: str | None, **values: str) -> Con
     if not several:
         return []
     act = getattr(stores.store(aliases.pop()).engine, verb)
-    # All ids are read before anything is done: a bad one must not leave half of them controlled.
+    # All ids are parsed first, so that an invalid one cannot leave half of the jobs changed.
     return list(in_batches([_id(job) for job in several], lambda batch: act(batch, **values)))
 
 
@@ -201,14 +201,14 @@ def _control_filtered(engine: Engine, verb: str, jobs: JobFilter, values: Mappin
     report = Report()
     after, last = 0, engine.count(jobs, limit=1).last
     while ids := engine.find(jobs, after=after, last=last, limit=BATCH):
-        # Named again: what has left these states since is none of theirs.
+        # The states are given again, so that jobs which have left them since are not changed.
         report.add(getattr(engine, verb)(ids, only=jobs.states, **values))
         after = ids[-1]
     return report
 
 
 def _controllable(verb: str, jobs: JobFilter) -> JobFilter:
-    """Narrow a filter to what the verb does something to."""
+    """Narrow a filter to the states in which the verb can change a job."""
     for name in ("queue", "task", "task_prefix"):
         text = getattr(jobs, name)
         if text is not None and not (isinstance(text, str) and is_storable(text)):
@@ -232,7 +232,7 @@ def _alias(job: OneJob) -> str:
 
 
 def _name(by: object) -> str:
-    """Name a user, whatever stands for one: a name or an object of Django's user model."""
+    """Return the name of a user, given as a name or as an object of Django's user model."""
     return str(by.get_username()) if hasattr(by, "get_username") else str(by)
 
 

@@ -1,9 +1,9 @@
-"""System checks: what ``manage.py check`` and a starting worker say about a project's settings.
+"""System checks of a project's settings, run by ``manage.py check`` and by a starting worker.
 
 The tasks framework calls ``check()`` of every backend in TASKS, which calls ``check_store``. On
 Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
-does. Importing this module registers the checks: a project that forgot djqueue in INSTALLED_APPS has to hear of it too, and
-imports the module with the backend that its TASKS name.
+does. Importing this module registers the checks: a project without djqueue in INSTALLED_APPS must be told of that too, and it
+imports this module with the backend in its TASKS.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def check_store(store: Store) -> list[CheckMessage]:
 def report_missing_app(alias: str) -> None:
     """Log that djqueue is not installed, once per process.
 
-    ``manage.py check`` may import a project's tasks with its URLs, when it has put together already which checks to run.
+    A system check would be too late: ``manage.py check`` may import a project's tasks with its URLs, after it has collected
+    the checks to run.
     """
     global _is_reported
     if not _is_reported and apps.ready and not apps.is_installed("djqueue"):
@@ -99,7 +100,7 @@ def report_missing_app(alias: str) -> None:
 
 @register
 def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckMessage]:
-    """Check every backend in TASKS, where the framework does not do it itself."""
+    """Check every backend in TASKS if the framework does not do it itself."""
     if compat.FRAMEWORK == "django_tasks" and not apps.is_installed("django_tasks"):
         for backend in compat.task_backends.all():
             yield from backend.check()
@@ -109,13 +110,13 @@ def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckM
 def check_servers(
     app_configs: object = None, databases: Collection[str] | None = None, **kwargs: Any
 ) -> Iterable[CheckMessage]:
-    """Look at the server of every backend: with ``check --database`` and ``migrate``, as Django's own checks of databases."""
+    """Check the server of every backend: with ``check --database`` and ``migrate``, as Django's own checks of databases."""
     for alias in compat.task_backends if databases else ():
         where = f"TASKS[{alias!r}]"
         try:
             store = stores.find(alias)
             if store is None or any(each.is_serious() for each in compat.task_backends[alias].check()):
-                continue  # its errors are reported already
+                continue  # its errors are already reported
             with store.engine.open_registrar() as registrar:
                 concerns = registrar.inspect().concerns
         except compat.InvalidTaskBackend:

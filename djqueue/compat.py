@@ -1,8 +1,7 @@
 """The tasks framework, imported in one place: ``django.tasks`` on Django 6, ``django-tasks`` on 5.2.
 
-The rest of djqueue imports from here and does not know which of the two it got. On Django 6 the package is
-never used, even where it is installed: its classes and signals would be a second set that nothing of
-Django's listens to.
+The rest of djqueue imports the framework from here. On Django 6 the package is never used, even if it is installed: its
+classes and signals would be a second set that Django does not use.
 
 Its ``signals`` module is imported too, or a changed ``TASKS`` setting would not reset the backends on 5.2.
 """
@@ -79,7 +78,7 @@ else:
 
     FRAMEWORK = "django_tasks"
 
-# By their keys among a signal's receivers. They can be disconnected, so that to count the receivers says nothing.
+# The keys of the framework's own receivers. They can be disconnected, so the number of receivers is not enough.
 _FRAMEWORK_RECEIVERS = frozenset(
     id(value) for name, value in vars(_signals).items() if name.startswith("log_task_") and callable(value)
 )
@@ -117,30 +116,31 @@ __all__ = [
 
 
 def has_listeners(signal: Signal) -> bool:
-    """Say whether anybody but the framework itself is connected to one of its signals."""
-    # Of the framework's own there is one at most. Asked twice for every job, so without a loop.
+    """Return whether a signal of the framework has receivers other than the framework's own."""
+    # The framework has at most one receiver per signal. This runs twice for every job, so it has no loop.
     receivers = signal.receivers
     return len(receivers) > 1 or (len(receivers) == 1 and receivers[0][0][0] not in _FRAMEWORK_RECEIVERS)
 
 
 def is_heard(signal: Signal, level: int = logging.DEBUG) -> bool:
-    """Say whether sending a signal of the framework would do anything.
+    """Return whether sending a signal of the framework would have an effect.
 
-    The framework itself listens to each of its signals, to write a log line of this level. Where nobody
-    else does and the line would not be written, a job does without the TaskResult that the signal carries.
+    The framework's own receiver of each signal writes a log record of this level. If there is no other receiver and the
+    record would be dropped, no TaskResult has to be made for the signal.
     """
     return has_listeners(signal) or is_logged(signal, level)
 
 
 def is_logged(signal: Signal, level: int) -> bool:
-    """Say whether the framework would write its own line of this level about a signal."""
+    """Return whether the framework's own log record of this level would be written for a signal."""
     return bool(signal.receivers) and _is_written(task_logger, level)
 
 
 def _is_written(logger: logging.Logger, level: int) -> bool:
-    """Say whether any handler would take a line of this level.
+    """Return whether any handler would accept a record of this level.
 
-    ``isEnabledFor`` is not enough: Django's default is a logger at INFO whose only handler drops all without DEBUG.
+    ``isEnabledFor`` is not enough: by default, Django's logger has level INFO, and its only handler drops records unless
+    DEBUG is set.
     """
     if not logger.isEnabledFor(level):
         return False

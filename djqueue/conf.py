@@ -1,8 +1,8 @@
 """The settings of a djqueue backend: the OPTIONS of its entry in TASKS.
 
-One frozen object per backend, with every default in one place: what all of them take in ``Options``, what only one of
-them does in a class of its own. ``parse`` raises ``InvalidOptions`` with a sentence per mistake; ``djqueue.checks`` shows
-the same sentences as system checks.
+One frozen object per backend holds every default: options that all backends accept are in ``Options``, options of one
+backend in a subclass. ``parse`` raises ``InvalidOptions`` with one sentence per mistake; ``djqueue.checks`` reports the
+same sentences as system checks.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ _PREFIX = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
     concurrency: int | None = None
-    """How many jobs of this queue one worker process runs at once, in slots of its own. None: it shares the worker's."""
+    """How many jobs of this queue one worker process runs at once, in slots reserved for it. None: the queue shares the
+    worker's slots."""
     delivery: str = "at_least_once"
-    """"at_most_once": a fetched job is taken out of the store and never runs again, whatever happens to its worker."""
+    """"at_most_once": a job is deleted from the store when it is fetched, so it never runs a second time, even if its worker dies."""
     durability: str | None = None
-    """PostgreSQL only. "relaxed": an enqueue outside of a transaction does not wait for the disk; None: what the backend's
-    says."""
+    """PostgreSQL only. "relaxed": an enqueue outside a transaction does not wait for the disk. None: the backend's
+    ``durability``."""
     retention: Retention = field(default_factory=dict)
-    """What differs for this queue from the backend's ``retention``."""
+    """Overrides the backend's ``retention`` for this queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
     retention: Retention = field(default_factory=dict)
-    """What differs for this task; it goes before what is said of its queue."""
+    """Overrides the ``retention`` of the backend and of the queue for this task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What every backend takes."""
+    """The options of every backend."""
 
     queues: Mapping[str, QueueOptions] = field(default_factory=dict)
     """Rules per queue: ``{"mail": {"concurrency": 20, "retention": {"completed": "1 hour"}}}``."""
@@ -51,22 +52,22 @@ class Options:
     """Rules per task: ``{"shop.tasks.pay": {"retention": {"completed": "90 days"}}}``."""
     retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
     """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
-    A timedelta, seconds, words, or None: for ever. A state that is not named keeps its default."""
+    An age is a duration, or None to keep jobs for ever. States that are not listed keep their defaults."""
     max_attempts: int = 20
-    """How often a job is started before it is discarded, unless its task says otherwise."""
+    """How many times a job is attempted before it is discarded, unless its task sets another number."""
     max_args_bytes: int = 256 * 1024
-    """The most that the arguments of one job may take as JSON, before they are compressed."""
+    """Maximum size of the arguments of one job as JSON, before compression."""
     max_result_bytes: int = 256 * 1024
-    """The most that a returned value may take as JSON; a larger one fails the job."""
+    """Maximum size of a return value as JSON. The attempt fails if the value is larger."""
     poll_interval_seconds: float = 1.0
-    """How often a sleeping worker looks although nobody woke it: the net below the wake-ups."""
+    """How often an idle worker looks for jobs without being woken, in case a wake-up was lost."""
     give_up_after_seconds: float = 600.0
-    """How long a worker goes on trying when its store does not answer; then it exits with code 2."""
+    """How long a worker keeps retrying when the store does not answer; then it exits with code 2."""
     shutdown_timeout_seconds: float = 30.0
-    """How long a stopping worker waits for the jobs that run; then they are handed back."""
+    """How long a stopping worker waits for its running jobs; then it hands them back to the queue."""
 
     def prune_rules(self) -> list[PruneRule]:
-        """Return what the options say about finished jobs, as the engine takes it."""
+        """Return the retention of finished jobs as rules for the engine."""
         return prune_rules(
             self.retention,
             {queue: rules.retention for queue, rules in self.queues.items()},
@@ -76,34 +77,35 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresOptions(Options):
-    """What ``PostgresBackend`` takes besides."""
+    """The additional options of ``PostgresBackend``."""
 
     database: str = "default"
     """The alias in DATABASES that holds the tables."""
     durability: str = "durable"
-    """"relaxed": an enqueue outside of a transaction returns before the job is on disk; a crash of the database server, be it of
-    one of its processes alone, can lose the last fraction of a second. A queue or a task may differ."""
+    """"relaxed": an enqueue outside a transaction returns before the job is on disk. A crash of the database server, even of
+    a single server process, can lose the jobs of the last fraction of a second. Queues and tasks can override it."""
     listen: bool = True
-    """False: no LISTEN and no wake-ups, only the poll. Needed behind a transaction-level pooler."""
+    """False: workers do not use LISTEN and only poll. Required behind a transaction-level connection pooler."""
     statement_timeout_seconds: float = 30.0
-    """After so long the server stops a statement of a worker; when nothing was heard a third later, the worker hangs up."""
+    """The server cancels a worker's statement after this long. If there is no answer after another third of it, the worker
+    closes the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions(Options):
-    """What ``RedisBackend`` takes besides."""
+    """The additional options of ``RedisBackend``."""
 
     url: str = "redis://127.0.0.1:6379/0"
-    """Where the server is: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, or ``unix:///path/of/socket``."""
+    """Address of the server: ``redis://user:password@host:port/database``, ``rediss://`` for TLS, or ``unix:///path/of/socket``."""
     prefix: str = "djqueue"
-    """What the names of all keys begin with. Projects that share a server need different ones."""
+    """Prefix of all keys. Projects that share a server need different prefixes."""
     database: str = "default"
-    """The alias in DATABASES whose transactions an enqueue follows: the job goes out when they commit."""
+    """The alias in DATABASES whose transactions jobs wait for: a job enqueued in a transaction is sent when it commits."""
     answer_timeout_seconds: float = 30.0
-    """How long the server may take for an answer before it counts as away, for enqueues and for workers."""
+    """How long enqueues and workers wait for an answer before they treat the server as unavailable."""
     outbox: bool = False
-    """True: what is enqueued in a transaction is written to a table of that database first, and a crash between the commit
-    and the server loses nothing."""
+    """True: jobs enqueued in a transaction are first written to a table of that database, so a crash after the commit and
+    before the server has the jobs does not lose them."""
 
 
 DELIVERIES = ("at_least_once", "at_most_once")
@@ -183,14 +185,14 @@ def _problem(key: str, value: object, default: object) -> str:
 def _url_problem(value: object) -> str:
     wanted = "'url' takes an address like redis://user:password@host:6379/0, rediss://… or unix:///path/of/socket"
     if not isinstance(value, str):
-        # Not what is in it: that may be an address with its password.
+        # The value is not shown: it may contain an address with a password.
         return f"{wanted}, not {value if value is None or isinstance(value, int) else f'a {type(value).__name__}'}."
     try:
         parts = urlsplit(value)
         has_port = parts.port is None or parts.port > 0
     except ValueError:
         return f"{wanted}; this one cannot be read."
-    # Nothing of the address is shown: whatever is in the wrong place there may be a part of the password.
+    # No part of the address is shown: in an invalid one, any part may belong to the password.
     if parts.scheme not in ("redis", "rediss", "unix"):
         return f"{wanted}; this one begins with none of them."
     if parts.scheme == "unix" and not parts.path.strip("/"):
@@ -212,7 +214,7 @@ def _choice_problem(name: str, value: object, choices: tuple[str, ...]) -> str:
 
 
 def _parse_queues(value: object, has_durability: bool, problems: list[str]) -> dict[str, QueueOptions]:
-    """``has_durability``: the backend has one, so its queues may differ."""
+    """Parse ``queues``. ``has_durability``: the backend has this option, so its queues can override it."""
     parsed: dict[str, QueueOptions] = {}
     known = [each.name for each in fields(QueueOptions) if has_durability or each.name != "durability"]
     if not isinstance(value, Mapping):

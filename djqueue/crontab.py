@@ -1,8 +1,8 @@
-"""The crontab, for people: list, add, change, pause, resume, run now, remove.
+"""Read and change the crontab: list, add, change, pause, resume, run now, remove.
 
-``manage.py cron`` and the admin call these functions. What is written joins the caller's transaction, if there is one.
-An entry can run registered tasks only, and is refused at once if it could never run: whoever may write here decides what
-code runs when.
+``manage.py cron`` and the admin call these functions. Writes join the caller's transaction, if there is one. An entry can
+run only registered tasks, because users who may write entries decide which code runs. An entry that could never run is
+refused at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def entries(*, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronEnt
 
 
 def get(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
-    """Return the entry; raise ``UnknownCron`` if there is none of this name."""
+    """Return the entry; raise ``UnknownCron`` if no entry has this name."""
     found = _cron(backend).entries([name]) if is_storable(name) else []
     if not found:
         raise UnknownCron(f"The crontab has no entry {name!r:.250}.")
@@ -46,7 +46,7 @@ def get(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronE
 
 
 def history(name: str, limit: int = 100, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> list[CronTick]:
-    """Return what became of its times, newest first."""
+    """Return the history of an entry, newest first."""
     return _cron(backend).ticks(get(name, backend=backend), limit)
 
 
@@ -79,7 +79,7 @@ def add(
 
 
 def change(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS, **values: Any) -> CronEntry:
-    """Change fields of an entry; what changes of one from the code is shown as drift, and stays."""
+    """Change fields of an entry. Changes to an entry from the code are kept and shown as drift."""
     entry = get(name, backend=backend)
     definition = _definition(entry.definition, values)
     check(name, definition, backend=backend)
@@ -88,14 +88,14 @@ def change(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEN
 
 
 def pause(name: str, reason: str = "", *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
-    """Let none of its times run until it is resumed."""
+    """Pause an entry: none of its times runs until it is resumed."""
     entry = get(name, backend=backend)
     _write(entry, entry.definition, True, reason, by, backend)
     return get(name, backend=backend)
 
 
 def resume(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
-    """Go on with the next time from now; what passed meanwhile is not made up for."""
+    """Resume an entry with its next time from now. Times that passed during the pause are not made up for."""
     entry = get(name, backend=backend)
     _write(entry, entry.definition, False, "", by, backend)
     return get(name, backend=backend)
@@ -112,7 +112,7 @@ def run_now(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKE
 
 
 def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> None:
-    """Remove an entry with its history. One that the code has would come back: pause it instead."""
+    """Remove an entry with its history. An entry that is still in the code would be added again: pause it instead."""
     entry = get(name, backend=backend)
     if entry.code is not None and entry.disabled_at is None:
         raise InvalidCron(
@@ -122,7 +122,7 @@ def remove(name: str, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> No
 
 
 def reset(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> CronEntry:
-    """Set an entry back to what the code says."""
+    """Reset an entry to its definition in the code."""
     entry = get(name, backend=backend)
     if entry.code is None:
         raise InvalidCron(f"Cannot reset {name!r}: it was created in the database and is not defined in the code.")
@@ -131,7 +131,7 @@ def reset(name: str, *, by: str = "", backend: str = compat.DEFAULT_TASK_BACKEND
 
 
 def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> None:
-    """Raise ``InvalidCron`` with a sentence if an entry of this name could not run."""
+    """Raise ``InvalidCron`` if an entry with this name and definition could not run."""
     try:
         task = registry.find(definition.task)
     except UnknownTask as error:
@@ -143,13 +143,13 @@ def check(name: str, definition: CronDefinition, *, backend: str = compat.DEFAUL
 
 
 def is_at_home(task: Task, backend: str = compat.DEFAULT_TASK_BACKEND_ALIAS) -> bool:
-    """Say whether the jobs of a task live in the same store as those of this backend."""
+    """Return whether a task's jobs are in the same store as those of this backend."""
     theirs = stores.find(task.backend)
     return theirs is not None and theirs.has_jobs_of(stores.store(backend))
 
 
 def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
-    """Make the job of an entry as its task would be enqueued; ``cron`` goes into its meta.
+    """Return the job of an entry as its task would enqueue it. ``cron`` is stored in its meta.
 
     Raise ``UnknownTask``, ``InvalidJob`` or ``InvalidTask`` if the entry cannot run.
     """
@@ -168,7 +168,7 @@ def new_job(entry: CronEntry, cron: Mapping[str, Any]) -> NewJob:
 
 
 def rule_for(entry: CronEntry) -> UniqueRule:
-    """Return what the task of an entry says about a job whose unique key is held."""
+    """Return the rule of an entry's task for a job whose unique key is held."""
     return rule_of(registry.find(entry.definition.task).unique)
 
 

@@ -46,7 +46,7 @@ class InvalidOptions(DjqueueError):
 
 
 class ForeignBackend(DjqueueError):
-    """This entry of TASKS names a backend that keeps no jobs of djqueue."""
+    """This entry of TASKS does not name one of djqueue's backends, so ``djqueue.api`` and ``djqueue.crontab`` cannot use it."""
 
 
 class InvalidJob(DjqueueError, ValueError):

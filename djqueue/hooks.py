@@ -32,13 +32,13 @@ def report(error: BaseException, what: str, *args: object) -> None:
     try:
         logger.error(what, *args, exc_info=error)
     except BaseException:
-        # The arguments or the exception may be what cannot be formatted.
+        # The arguments or the exception may be impossible to format.
         with suppress(BaseException):
             sys.stderr.write(f"djqueue.hooks: {what} ({class_path(error)}; logging it failed)\n")
 
 
 def must_pass(error: BaseException) -> bool:
-    """Return whether an exception may be meant for the process: in the main thread, Ctrl-C and what signal handlers raise."""
+    """Return whether an exception may be meant for the process: Ctrl-C and exceptions of signal handlers, in the main thread."""
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 

@@ -1,14 +1,14 @@
 """The tables.
 
 ``Job`` holds live jobs only; the ack that finishes a job moves its row to ``FinishedJob`` in the same statement. The
-live table stays small, hot and quick to vacuum, whatever the history's size. Both have the same columns.
+live table stays small, cached and quick to vacuum, whatever the size of the history. Both have the same columns.
 
-A claim must be a HOT update: what it writes (state, attempt, claim, attempted_by, attempted_at) is in no index and
-in no index predicate, is never null, and has the same width from the start. The page keeps half of its space free
+A claim must be a HOT update: the columns it writes (state, attempt, claim, attempted_by, attempted_at) are in no index and
+in no index predicate, are never null, and have the same width from the start. The page keeps half of its space free
 for the new row version (fillfactor, in the migration).
 
 A null costs no space: the header of a row has room for the null bits of 72 columns (``pg_column_size`` of a plain job did not
-grow with the columns that only some jobs use). Those that fetch and ack will look at stand before the JSON columns, because
+grow with the columns that only some jobs use). The columns that fetch and ack read come before the JSON columns, because
 PostgreSQL reads a row from its start to the column that it needs.
 
 Do not point foreign keys at jobs: store ``result.id`` instead. The engine's SQL writes the rows; the models are for reading.

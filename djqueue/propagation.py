@@ -1,12 +1,12 @@
-"""What travels with a job from where it is enqueued to where it runs: language, time zone, and what a project adds.
+"""Carry context from the enqueue of a job to its run: language, time zone, and values that a project registers.
 
-Register a carrier for anything that lives in a context variable, a request id, a trace, a tenant::
+Register a carrier for a value in a context variable, such as a request id, a trace or a tenant::
 
     from djqueue import propagation
 
     propagation.register("request_id", capture=lambda: request_id.get(None), restore=request_id_set)
 
-``capture()`` returns a value that JSON can hold, or None for nothing to carry; ``restore(value)`` returns a context
+``capture()`` returns a value that JSON can represent, or None to carry nothing; ``restore(value)`` returns a context
 manager in which the job runs. Language and time zone are carried when they differ from the project's.
 """
 
@@ -27,9 +27,9 @@ from djqueue import hooks
 from djqueue.jobs.encoding import encode_result
 
 KEY = "context"
-"""Where the values stand in a job's meta."""
+"""The key of the carried values in a job's meta."""
 MAX_BYTES = 10_000
-"""What one value may take as JSON."""
+"""Maximum size of one value as JSON."""
 
 
 class Carrier(NamedTuple):
@@ -41,17 +41,17 @@ _carriers: dict[str, Carrier] = {}
 
 
 def register(name: str, *, capture: Callable[[], Any], restore: Callable[[Any], AbstractContextManager[Any]]) -> None:
-    """Carry a value along with every job enqueued from now on. The same name again replaces the carrier."""
+    """Carry a value with every job enqueued from now on. A second call with the same name replaces the carrier."""
     _carriers[name] = Carrier(capture, restore)
 
 
 def unregister(name: str) -> None:
-    """Stop carrying; jobs on their way keep the value and run without it."""
+    """Remove a carrier. Jobs that are already stored keep their value, but run without it."""
     _carriers.pop(name, None)
 
 
 def capture() -> str:
-    """Return a new job's meta as JSON text. A carrier that fails is logged and left out: the job matters more."""
+    """Return a new job's meta as JSON text. A carrier that fails is logged and left out, so that the job is still enqueued."""
     values: list[str] = []
     for name, carrier in _carriers.items():
         try:
@@ -67,11 +67,11 @@ def capture() -> str:
 
 @contextmanager
 def restored(meta: str) -> Iterator[None]:
-    """Run a block with what the job carries. No carrier can change what becomes of the block."""
+    """Run a block with the values that the job carries. A carrier cannot change the outcome of the block."""
     entered: list[tuple[str, AbstractContextManager[Any]]] = []
     for name, value in _values(meta).items():
         if (carrier := _carriers.get(name)) is None:
-            continue  # an older or newer release carries something that this one does not know
+            continue  # carried by another release of the project, which has other carriers
         try:
             manager = carrier.restore(value)
             manager.__enter__()
@@ -82,7 +82,7 @@ def restored(meta: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not an ExitStack: a carrier that answers True would make a failed task a completed one.
+        # Not an ExitStack: a carrier whose __exit__ returns True would turn a failed task into a completed one.
         for name, manager in reversed(entered):
             failure = sys.exc_info()
             try:
@@ -103,13 +103,13 @@ def _language() -> str | None:
 
 
 def _time_zone() -> str | int | None:
-    """Return the key of the current time zone, or the seconds from UTC of one that has none; None for the default one."""
+    """Return the key of the current time zone, or its offset from UTC in seconds if it has no key. None: the default one."""
     zone, default = timezone.get_current_timezone(), timezone.get_default_timezone()
     if zone is default:
-        return None  # almost always, and naming a time zone takes longer than to encode the arguments
+        return None  # The usual case. Reading the name of a time zone takes longer than encoding the arguments.
     if key := _zone_key(zone):
         return key if key != _zone_key(default) else None
-    # Not a name: that of a fixed offset (+0300, UTC+03:00) is not one by which a time zone can be found.
+    # A fixed offset has a name (+0300, UTC+03:00), but no time zone can be found by it.
     offset = zone.utcoffset(datetime.now())
     return None if offset is None else round(offset.total_seconds())
 

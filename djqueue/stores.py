@@ -1,8 +1,8 @@
 """The store behind an entry of TASKS: its settings, its engine, its outbox and its queues.
 
-The tasks framework makes a backend object per thread and per asyncio task. A ``Store`` is what all of them share: there is
-one per alias and process, so its settings are parsed once and its engine keeps its connections. It lasts as long as the
-entry of TASKS that it was made from: when the settings change, the next backend brings another one.
+The tasks framework makes a backend object per thread and per asyncio task. They share one ``Store`` per
+alias and process, so its settings are parsed once and its engine keeps its connections. A store lasts as long as the entry
+of TASKS that it was made from: after a change of the settings, the next backend object makes a new store.
 
 ::
 
@@ -10,9 +10,9 @@ entry of TASKS that it was made from: when the settings change, the next backend
     stores.find("default")               # None instead
     stores.all()                         # the stores of all entries that can be used
 
-Settings are parsed and the engine is made when first asked for, so wrong OPTIONS do not keep a project's modules from being
-imported. What only one engine needs (psycopg and libpq, redis-py) is imported with that engine: a project on SQLite with its
-jobs in Redis needs no libpq.
+Settings are parsed and the engine is made on first use, so that a project's modules can be imported despite invalid OPTIONS.
+The packages of an engine (psycopg and libpq, redis-py) are imported with that engine, so a project on SQLite with its jobs
+in Redis does not need libpq.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 
 class Store(ABC):
-    """What djqueue knows about one entry of TASKS."""
+    """The settings, engine, outbox and queues of one entry of TASKS."""
 
     options_class: ClassVar[type[conf.Options]]
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         self.alias = alias
         self.params = params
-        """The entry itself. Another object under the same alias is another store."""
+        """The entry itself. Another object under the same alias gets another store."""
         self.options: object = params.get("OPTIONS", {})
         self.declared_queues: object = params.get("QUEUES", [compat.DEFAULT_TASK_QUEUE_NAME])
         """QUEUES as they were written, for the system check."""
         names = self.declared_queues
-        # The framework would make four queues of "mail", and raise a TypeError for 4. The system check reports both.
+        # The framework would read "mail" as four queues and raise a TypeError for 4. The system check reports both.
         self.queues: frozenset[str] = (
             frozenset(map(str, names)) if isinstance(names, list | tuple | set | frozenset) else frozenset()
         )
@@ -73,38 +73,38 @@ class Store(ABC):
     @property
     @abstractmethod
     def engine(self) -> Engine:
-        """The engine; no connection is opened before its first verb."""
+        """The engine. It opens its first connection when its first method is called."""
 
     @property
     @abstractmethod
     def database_of_tables(self) -> str | None:
-        """The alias in DATABASES where ``migrate`` must have made djqueue's tables; None if none are needed."""
+        """The alias in DATABASES where ``migrate`` must have created djqueue's tables. None: no tables are needed."""
 
     @property
     def outbox(self) -> Outbox | None:
-        """Where jobs wait between their transaction and the store, if there is such a place."""
+        """The outbox in which jobs wait between their transaction and the store. None: there is no outbox."""
         return None
 
     @property
     def outboxes(self) -> list[Outbox]:
-        """The outboxes of all entries whose jobs go into this store: its leader sends them all."""
+        """The outboxes of all entries whose jobs go into this store, because its leader sends the jobs of all of them."""
         return [other.outbox for other in all() if other.outbox is not None and other.has_jobs_of(self)]
 
     def has_jobs_of(self, other: Store) -> bool:
-        """Return whether the jobs of two entries are in the same place."""
+        """Return whether two entries keep their jobs in the same database or server."""
         return self.engine.store == other.engine.store
 
     def is_relaxed(self, queue: str, durability: str | None) -> bool:
-        """Return whether an enqueue outside of a transaction may return before the job is on disk."""
+        """Return whether an enqueue outside a transaction may return before the job is on disk."""
         return False
 
     @abstractmethod
     def inserter(self) -> Inserts:
-        """Return what takes a new job now: the engine, or what keeps the job until the caller's transaction commits."""
+        """Return the object that accepts new jobs now: the engine, or one that keeps jobs until the caller's transaction commits."""
 
     @abstractmethod
     def inserting(self, chunks: Chunks, *, is_unique: bool, relaxed: bool) -> _Inserting:
-        """Open what takes the jobs of one ``enqueue_many``, all or none of them; yield it with the chunks to read."""
+        """Open the object that accepts the jobs of one ``enqueue_many``, all or none; yield it with the chunks to read."""
 
 
 class PostgresStore(Store):
@@ -140,8 +140,8 @@ class PostgresStore(Store):
 
     @contextmanager
     def inserting(self, chunks: Chunks, *, is_unique: bool, relaxed: bool) -> Iterator[tuple[Inserts, Chunks]]:
-        # A statement is atomic by itself; unique keys may take several. What a generator writes belongs to the transaction
-        # of its jobs, so that one begins before the first item is read.
+        # One statement is atomic, but unique keys may take several. The writes of a generator belong to the transaction
+        # of its jobs, so the transaction begins before the first item is read.
         is_atomic = chunks.is_listed and chunks.is_single and not is_unique and not relaxed
         with nullcontext() if is_atomic else self.engine.together(relaxed=relaxed):
             yield self.engine, chunks
@@ -150,9 +150,9 @@ class PostgresStore(Store):
 class RedisStore(Store):
     """Jobs in Redis or Valkey: an insert follows the caller's transaction.
 
-    Outside of a transaction a job is in the store when ``enqueue`` returns. Inside of one it gets its id at once and goes
-    there when the transaction commits (``outbox/after_commit.py``); with ``outbox=True`` a row of the database ensures
-    that it arrives.
+    Outside a transaction, the job is in the store when ``enqueue`` returns. In a transaction, the job gets its id at once
+    and is sent when the transaction commits (``outbox/after_commit.py``). With ``outbox=True``, a row in the database
+    ensures that the job arrives.
     """
 
     options_class = conf.RedisOptions
@@ -185,8 +185,8 @@ class RedisStore(Store):
         if waiting is not None and is_single:
             yield waiting, chunks
         elif waiting is not None or (self.outbox is not None and not is_single):
-            # With an outbox the rows of all jobs are one transaction. Otherwise it is a savepoint: what was read before
-            # a bad item is undone with it.
+            # With an outbox, the rows of all jobs are written in one transaction. Otherwise a savepoint ensures that items
+            # which were read before a bad item are undone.
             with transaction.atomic(self.settings.database):
                 waiting = self._following()
                 assert waiting is not None
@@ -214,7 +214,7 @@ class RedisStore(Store):
 
 @cache
 def _redis_engine(url: str, prefix: str, answer_timeout_seconds: float) -> RedisEngine:
-    """Return the engine of a server: entries of TASKS that name the same one share its connections."""
+    """Return the engine of a server. Entries of TASKS for the same server share its connections."""
     from djqueue.engines.redis import RedisEngine
 
     return RedisEngine(url, prefix=prefix, answer_timeout_seconds=answer_timeout_seconds)
@@ -226,7 +226,7 @@ def _id_pool(engine: RedisEngine) -> IdPool:
 
 
 class StoreBackend(compat.BaseTaskBackend):
-    """A backend whose jobs djqueue keeps; ``djqueue.backends`` has those that there are."""
+    """A backend whose jobs djqueue stores. ``djqueue.backends`` has the implementations."""
 
     store_class: ClassVar[type[Store]]
 
@@ -270,7 +270,7 @@ def find(alias: str) -> Store | None:
 
 
 def all() -> Iterator[Store]:
-    """Yield the stores of all entries of TASKS that can be used; the system checks report the others."""
+    """Yield the stores of all entries of TASKS with valid settings; the system checks report the others."""
     for alias in compat.task_backends:
         # The engine parses the settings and imports its packages, which may be missing.
         with suppress(compat.InvalidTaskBackend, InvalidOptions, ImportError):

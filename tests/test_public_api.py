@@ -83,6 +83,7 @@ DJQUEUE = [
     "EngineDenied",
     "EngineUnavailable",
     "Exponential",
+    "ForeignBackend",
     "InvalidArguments",
     "InvalidCron",
     "InvalidJob",

@@ -157,7 +157,9 @@ class TestValidation:
             ({"scope": "dead"}, "Invalid scope 'dead' in Unique: use one of 'live', 'live\\+completed'"),
             ({"on_conflict": "ignore"}, "Invalid on_conflict"),
             ({"on_running": "wait"}, "Invalid on_running"),
-            ({"period": 5}, "Invalid period 5 in Unique: use a timedelta"),
+            ({"period": "5"}, "Invalid period '5' in Unique: use seconds, a timedelta or a text like"),
+            ({"period": True}, "Invalid period True in Unique"),
+            ({"throttle": 0}, "Invalid throttle 0 in Unique"),
             ({"period": timedelta(0)}, "more than 0"),
             ({"throttle": timedelta(days=99_999)}, "at most 100 years"),
             ({"debounce": -MINUTE}, "Invalid debounce"),
@@ -183,6 +185,14 @@ class TestValidation:
     def test_a_rule_that_cannot_work_is_told_where_it_is_written(self, options, sentence):
         with pytest.raises(compat.InvalidTask, match=sentence):
             Unique(**options)
+
+    @pytest.mark.parametrize("name", ["period", "debounce", "throttle"])
+    @pytest.mark.parametrize("value", [60, 60.0, "60s", "1 minute", "PT1M", "00:01:00", MINUTE])
+    def test_its_durations_may_be_written_in_every_way(self, name, value):
+        rule = Unique(**{name: value})
+
+        assert rule == Unique(**{name: MINUTE})
+        assert getattr(rule, name) == MINUTE
 
     @pytest.mark.parametrize("value", [1, "", ["user_id"], {"args": ["user_id"]}, timedelta(1)])
     def test_unique_takes_true_a_key_or_a_rule(self, value):

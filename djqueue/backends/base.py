@@ -1,4 +1,4 @@
-"""What all backends do alike: translate the words of django.tasks into those of a store."""
+"""The common base of the backends: adapt the interface of django.tasks to a store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class QueueBackend(StoreBackend):
         super().__init__(alias, params)
         checks.report_missing_app(alias)
         self._valid: _AnyTask | None = None
-        """The task that was found valid last; tasks do not change, and mostly the same is enqueued again."""
+        """The task that was validated last. Tasks are immutable, and usually the same task is enqueued again."""
 
     def validate_task(self, task: _AnyTask) -> None:
         """Raise ``InvalidTask`` if this backend cannot run the task."""
@@ -69,7 +69,7 @@ class QueueBackend(StoreBackend):
         self._valid = task
 
     def enqueue(self, task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:  # type: ignore[override]  # the base says list, and gets a tuple
-        """Store a job in, or with, the caller's transaction, if there is one."""
+        """Store a job as part of the caller's transaction or when it commits; at once if there is none."""
         ours = Task.of(task)
         self.validate_task(ours)
         store = self.store
@@ -101,9 +101,9 @@ class QueueBackend(StoreBackend):
         return enqueue_many(self.store, ours, items, batch_size, on_progress, partial(self._announce_new, ours))
 
     def get_result(self, result_id: str) -> TaskResult:
-        """Return what became of a job; raise ``TaskResultDoesNotExist`` if no job has this id."""
+        """Return the result of a job; raise ``TaskResultDoesNotExist`` if no job has this id."""
         number = job_id(result_id)
-        # "017" is not the id that enqueue gave out.
+        # "017" is not an id that enqueue returned.
         job = self.store.engine.get(number) if number and str(number) == str(result_id) else None
         if job is None:
             raise compat.TaskResultDoesNotExist(f"Job {str(result_id)[:64]!r} does not exist.")
@@ -119,7 +119,7 @@ class QueueBackend(StoreBackend):
             raise duplicate_error(task, inserted)
         job = self.store.engine.get(inserted.id)
         if job is None:
-            # It holds its key longer than it is kept, or has just been deleted.
+            # The holder keeps its key longer than its row, or has just been deleted.
             return from_insert(new, inserted, task, self.alias)
         result = self._result(job)
         object.__setattr__(result, "was_duplicate", True)
@@ -139,11 +139,11 @@ class QueueBackend(StoreBackend):
         try:
             compat.task_enqueued.send_robust(type(self), task_result=result)
         except Exception as error:
-            # Async receivers below a running event loop, for example. The job is stored all the same.
+            # For example, async receivers under a running event loop. The job is stored nevertheless.
             hooks.report(error, "The signal task_enqueued could not be sent for job %s.", result.id)
 
 
 @sync_to_async(thread_sensitive=True)
 def _on_the_sync_thread(enqueue: Callable[..., TaskResult], *args: Any) -> TaskResult:
-    # Wrapped once: wrapping anew for each job takes longer than encoding it.
+    # Wrapped once, because wrapping the function for each job takes longer than encoding it.
     return enqueue(*args)

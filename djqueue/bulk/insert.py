@@ -1,10 +1,10 @@
-"""Make jobs of the lines of a file: JSON lines or CSV, of any length, in constant memory, all or nothing.
+"""Store a job for each line of a file, JSON lines or CSV, of any length, in constant memory, all or nothing.
 
-All that is stored is stored in one transaction. Whoever is killed in the middle has stored nothing, so there is nothing
-to resume: run it again. Only one moment is in doubt, as with every commit: killed while the database commits, nobody
-has heard the answer. With ``unique`` even then a second run stores only what is missing.
+All jobs are stored in one transaction. A process that is killed before the commit has stored nothing: run it again. If it
+is killed during the commit, the outcome is unknown, as with every commit. With ``unique``, a second run then stores only the
+missing jobs.
 
-A bad line does not end the reading: all of them are found, and told by number and reason, before anybody decides.
+A bad line does not stop the reading: all bad lines are found and reported by number and reason before the error is raised.
 
 A thread reads and checks a few thousand lines ahead of those that the database is storing meanwhile, so the two take turns
 on one processor, or work side by side on two.
@@ -29,15 +29,15 @@ from djqueue.jobs.encoding import Encoded, encode_arguments
 from djqueue.tasks.task import Task
 
 MAX_TOLD = 100
-"""How many bad lines are kept with their reasons; the others are only counted."""
+"""Number of bad lines that are kept with their reasons. Further ones are only counted."""
 _AHEAD = 2
-"""How many chunks are read ahead."""
+"""Number of chunks that are read ahead."""
 _CHUNK_CHARACTERS = 2_000_000
 _NO_LIMIT = 2**60
 
 
 class BadLines(DjqueueError):
-    """Some lines cannot become jobs, and nothing was stored. ``lines`` are the first of them, ``count`` is how many."""
+    """Some lines cannot become jobs, and nothing was stored. ``lines`` are the first of them, ``count`` is their number."""
 
     def __init__(self, lines: Sequence[BadLine], count: int) -> None:
         super().__init__(f"{count:,} line{' is' if count == 1 else 's are'} invalid. Nothing was stored.")
@@ -95,7 +95,7 @@ def bulk_insert(
 
 
 class _Sorter:
-    """Parts the good lines from the bad ones."""
+    """Separates the good lines from the bad ones."""
 
     def __init__(
         self, task: Task, on_bad: Callable[[BadLine], None] | None, on_read: Callable[[], None] | None
@@ -112,7 +112,7 @@ class _Sorter:
         self.bad: list[BadLine] = []
 
     def check(self, columns: Mapping[str, Column]) -> None:
-        """Raise ``ValueError`` if a column goes to a parameter that the task does not have."""
+        """Raise ``ValueError`` if a column is mapped to a parameter that the task does not have."""
         if self._signature is None:
             return
         parameters = self._signature.parameters
@@ -125,7 +125,7 @@ class _Sorter:
             )
 
     def chunks(self, file: IO[str], format: str, columns: Mapping[str, Column], size: int) -> Iterator[list[Encoded]]:
-        """Yield what can be stored; at the end raise ``BadLines`` if somebody wanted all or nothing."""
+        """Yield the jobs that can be stored. At the end, raise ``BadLines`` if there were bad lines and no ``on_bad``."""
         chunk: list[Encoded] = []
         characters = 0
         for line in read(file, format, columns, self._fits, self._limit):
@@ -145,7 +145,7 @@ class _Sorter:
             self._on_read()
 
     def _look(self, line: Line | BadLine) -> Encoded | None:
-        """Return the arguments of a good line, and take note of a bad one."""
+        """Return the arguments of a good line, and record a bad one."""
         if isinstance(line, Line):
             found = self._encode(line)
             if isinstance(found, Encoded):
@@ -162,7 +162,7 @@ class _Sorter:
         return None
 
     def _encode(self, line: Line) -> Encoded | str:
-        """Return the arguments as JSON, or the reason why there are none."""
+        """Return the arguments as JSON, or the reason why the line is bad."""
         shape = line.shape
         if shape not in self._fits:
             if problem := self._misfit(line):
@@ -196,7 +196,7 @@ def _signature(task: Task) -> Signature | None:
 
 @contextmanager
 def _ahead(chunks: Iterator[list[Encoded]]) -> Iterator[Iterator[list[Encoded]]]:
-    """Pull the chunks in a thread, a few of them ahead of whoever takes them; what it raises is raised there."""
+    """Read the chunks in a thread, a few ahead of the consumer. Exceptions of the thread are raised in the consumer."""
     ready: SimpleQueue[list[Encoded] | BaseException | None] = SimpleQueue()
     room = threading.Semaphore(_AHEAD)
     is_over = threading.Event()
@@ -220,7 +220,7 @@ def _ahead(chunks: Iterator[list[Encoded]]) -> Iterator[Iterator[list[Encoded]]]
             room.release()
             yield chunk
 
-    # A daemon, and not waited for without end: whoever reads from a pipe may wait for a line that never comes.
+    # A daemon thread, and joined with a timeout: a read from a pipe may wait for a line that never comes.
     thread = threading.Thread(target=pull, name="djqueue-bulk-reader", daemon=True)
     thread.start()
     try:

@@ -52,7 +52,7 @@ class _Run:
         self._task = task
         self._announce = announce
         self.position = 0
-        """How many items are through."""
+        """Number of items processed so far."""
         self.ids = array("q")
         self.duplicate_of: dict[int, str] = {}
 

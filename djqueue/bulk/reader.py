@@ -1,8 +1,8 @@
-"""The lines of a file, JSON or CSV, as they are read: what each of them would call a task with.
+"""Read the lines of a file, JSON or CSV, as the arguments of a task.
 
-Almost all lines of a file are alike. A JSON line that has the shape of one before it, and whose text the store can hold
-as it stands, is passed on as that text: it was parsed to see that it is JSON, but nobody writes JSON anew from what was
-parsed. Whatever is in doubt goes the long way, where it is looked at value by value.
+Most lines of a file are alike. A JSON line with the same shape as an earlier one, and whose text the store can hold
+unchanged, is passed on as that text: it is parsed to check that it is JSON, but it is not encoded again. All other lines
+are checked value by value.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class BadLine(NamedTuple):
     number: int
     reason: str
     text: str
-    """As it was read, to be mended."""
+    """The line as it was read, so that it can be corrected."""
     header: str = ""
-    """The line of CSV that names the columns, without which the text says little."""
+    """The header line of the CSV file, which is needed to understand the text."""
 
     def __str__(self) -> str:
         return f"Line {self.number}: {self.reason}"
 
     @property
     def is_undecoded(self) -> bool:
-        """Whether there are bytes in it that are no text."""
+        """Whether it contains bytes that are not text."""
         return _UNDECODED.search(self.text) is not None
 
 
@@ -54,12 +54,12 @@ class Line(NamedTuple):
     args: list[Any]
     kwargs: dict[str, Any]
     raw: str | list[str]
-    """As it was read: a text, or the fields of CSV."""
+    """The line as it was read: a text, or the fields of a CSV row."""
     header: str = ""
 
     @property
     def shape(self) -> Shape | None:
-        """None: it has arguments of both kinds."""
+        """None: it has both positional and keyword arguments."""
         return tuple(self.kwargs) if not self.args else len(self.args) if not self.kwargs else None
 
     def bad(self, reason: str) -> BadLine:
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where a value goes, and what a text becomes on its way."""
+    """The argument that a column is mapped to, and the conversion of its text."""
 
     argument: str
     convert: Callable[[str], Any] | None = None
@@ -81,15 +81,15 @@ class Column:
 
 @contextmanager
 def open_lines(name: str, format: str = "jsonl") -> Iterator[tuple[IO[str], Callable[[], float | None]]]:
-    """Open a file, a gzipped one or ``-``; give also a function that says how much of it was read, from 0 to 1."""
-    # Bytes that are no UTF-8 become lone surrogates, which the check of the arguments finds, with their line.
+    """Open a file, a gzipped file or ``-``; also return a function that returns the fraction read so far, from 0 to 1."""
+    # Bytes that are not UTF-8 become lone surrogates, which the check of the arguments reports with the line.
     text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape"}
     if format == "csv":
         text["newline"] = ""
     if name == "-":
         if sys.stdin is None:
             raise OSError("Standard input is closed.")
-        # Not through sys.stdin, whose lock the interpreter wants at its end: a thread may still be waiting for a line.
+        # Not sys.stdin: the interpreter takes its lock at exit, while a thread may still be waiting for a line.
         yield open(sys.stdin.fileno(), closefd=False, **text), lambda: None  # noqa: SIM115  it is not ours to close
         return
     path = Path(name)
@@ -106,7 +106,7 @@ def read(
 ) -> Iterator[Encoded | Line | BadLine]:
     """Read a file. ``fits``: shapes that are known to be right, which may grow meanwhile; ``limit``: bytes of a line's
     arguments. What comes as ``Encoded`` needs no further look."""
-    # So much for escapes and for columns that nobody maps. Beyond, a line is not held: a file may have no ends of lines.
+    # Allow headroom for escapes and unmapped columns. Longer lines are not kept, because a file may have no line ends.
     longest = 8 * min(limit, MAX_ARGS_BYTES) + 2**20
     if format == "csv":
         return _read_csv(file, columns, longest)
@@ -125,11 +125,11 @@ def _too_long(number: int, longest: int, what: str) -> BadLine:
 
 
 class _InDoubt(Exception):
-    """A number that the store may see in another way than Python does."""
+    """A number that the store may interpret differently from Python."""
 
 
 def _plain_float(text: str) -> float:
-    # No infinity in disguise, and nothing that is written with an exponent, or as an integer, when it comes back.
+    # Neither a number that overflows to infinity nor one that comes back with an exponent or as an integer.
     if len(text) > 25 or text.find(".") > 16 or "e" in text or "E" in text:
         raise _InDoubt
     return float(text)
@@ -139,7 +139,7 @@ def _refuse(name: str) -> float:
     raise _InDoubt  # NaN, Infinity
 
 
-# The scanner of the standard library itself: json.loads searches for blanks before and after with regular expressions.
+# The standard library's scanner: json.loads also searches for surrounding whitespace with regular expressions.
 _decoder: Any = json.JSONDecoder(parse_float=_plain_float, parse_constant=_refuse)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
 
@@ -148,7 +148,7 @@ def _read_jsonl(
     file: IO[str], columns: Mapping[str, Column], fits: Collection[Shape], limit: int, longest: int
 ) -> Iterator[Encoded | Line | BadLine]:
     for number, text in enumerate(iter(partial(file.readline, longest), ""), 1):
-        if len(text) == longest:  # what was read of it may well be JSON
+        if len(text) == longest:  # the part that was read may be valid JSON
             while text and not text.endswith("\n"):
                 text = file.readline(longest)
             yield _too_long(number, longest, "It")
@@ -171,8 +171,8 @@ def _read_jsonl(
 
 
 def _is_storable(text: str, end: int, limit: int) -> bool:
-    """Say whether the JSON at the beginning of a line can be stored as it stands; if in doubt, it cannot."""
-    # So short and simple are most: no escapes, no tab between the tokens, too short for deep nesting.
+    """Return whether the JSON at the start of a line can certainly be stored unchanged."""
+    # The usual case: no escapes, no tabs between tokens, and too short for deep nesting.
     if not (text.isascii() and len(text) <= 2 * MAX_DEPTH and len(text) <= limit and "\\" not in text):
         if "\\u0000" in text or "\\ud" in text or "\\uD" in text:
             return False
@@ -210,14 +210,14 @@ class _TooLong(Exception):
 
 
 class _Rows:
-    """The lines of a file, for the reader of the standard library: a row may have several, and those of one are remembered."""
+    """The lines of a file for the csv module. Remembers the lines of the current row, which may span several."""
 
     def __init__(self, file: IO[str], longest: int) -> None:
         self._file = file
         self._longest = self._room = longest
         self._taken: list[str] = []
         self.number = 0
-        """Of the line that was read last."""
+        """The number of the line that was read last."""
 
     def begin(self) -> None:
         """Forget the last row."""
@@ -243,7 +243,7 @@ class _Rows:
         return text
 
     def skip(self) -> None:
-        """Read on to the end of a row that is too long. Lines within quotes belong to it: they must not pass for rows."""
+        """Skip to the end of a row that is too long. Quoted lines are part of it and must not be read as rows."""
         is_quoted = self.text.count('"') % 2 == 1
         text = self._taken[-1]
         self._taken.clear()

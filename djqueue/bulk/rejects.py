@@ -1,4 +1,4 @@
-"""The bad lines of a file, kept in another one: mended there, they are the input of a second run of the same command."""
+"""Write the bad lines of a file to another file, which can be corrected and used as the input of a second run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from djqueue.exceptions import DjqueueError
 
 
 class InvalidRejects(DjqueueError):
-    """The bad lines cannot be kept in this file. The message says what to do."""
+    """The bad lines cannot be written to this file. The message says what to do."""
 
 
 class Rejects:
-    """Tells the first of the bad lines as they come, and keeps all of them in a file, if there is one.
+    """Reports the first bad lines as they are found, and writes all of them to a file, if one is given.
 
-    Raises ``InvalidRejects``, and has touched nothing, if the file is the input or has something in it.
+    Raises ``InvalidRejects``, and changes nothing, if the file is the input or is not empty.
     """
 
     def __init__(self, path: str | None, source: str, tell: Callable[[str], Any], max_told: int) -> None:
@@ -37,7 +37,9 @@ class Rejects:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._file is not None:  # the input was not read to its end: half a file helps nobody, and bars the next run
+        if (
+            self._file is not None
+        ):  # The input was not read to its end: an incomplete file is useless and would block the next run.
             with suppress(OSError):
                 self._file.close()
             if self._is_made and self._path:
@@ -47,7 +49,7 @@ class Rejects:
             self._tell(f"… and {self._count - self._max_told:,} more.")
 
     def __call__(self, line: BadLine) -> None:
-        """Take a bad line. One that was too long to be read has no text, and is only told."""
+        """Record a bad line. A line that was too long to be read has no text and is only reported."""
         self._count += 1
         if self._count <= self._max_told:
             self._tell(str(line))
@@ -58,7 +60,7 @@ class Rejects:
             self._write(line.text)
 
     def finish(self) -> None:
-        """See to it that the lines are on the disk. Called before the jobs are committed: what fails here stores none."""
+        """Flush the lines to disk. Called before the jobs are committed, so that no job is stored if this fails."""
         self.is_finished = True
         if self._file is None:
             return
@@ -85,7 +87,7 @@ class Rejects:
             known = None
         mode = "x"
         if known is not None:
-            # Not a word about devices: /dev/null may be both.
+            # Devices are allowed: /dev/null may be both the input and the rejects file.
             if _is_same(known, source) and not stat.S_ISCHR(known.st_mode):
                 raise InvalidRejects(f"{path} is the input file. Use another name for --rejects.")
             if stat.S_ISREG(known.st_mode) and known.st_size:
@@ -93,15 +95,19 @@ class Rejects:
                     f"{path} already exists and is not empty. Use another name for --rejects, or remove the file."
                 )
             mode = "r+" if stat.S_ISREG(known.st_mode) else "w"
-        # No translation: what a line of CSV has at its end, or within its fields, is its own.
+        # No newline translation: the line ends of CSV rows, and those in fields, are kept.
         file = open(path, mode, encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115  finish closes it
         self._is_made = mode == "x"
         return file
 
 
 def _is_same(known: os.stat_result, source: str) -> bool:
-    """Say whether a file is the one that is read, under whatever name."""
+    """Return whether a file is the input file, even under another name."""
     try:
         return os.path.samestat(known, os.fstat(sys.stdin.fileno()) if source == "-" else os.stat(source))
-    except (OSError, ValueError, AttributeError):  # it cannot be read, which the reader says; sys.stdin may be None
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+    ):  # The file cannot be read, which the reader reports; sys.stdin may be None.
         return False

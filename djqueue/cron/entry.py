@@ -1,14 +1,16 @@
-"""What an entry of the crontab is: as written in code, as defined, as stored."""
+"""A crontab entry as written in code, as a definition, and as stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, cast
 from uuid import UUID
 
 from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
+from djqueue.exceptions import InvalidCron
+from djqueue.jobs.durations import Duration, parse_duration
 
 Misfire = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue", "cancel_running"]
@@ -16,12 +18,13 @@ MISFIRES: tuple[str, ...] = ("skip", "latest", "all")
 OVERLAPS: tuple[str, ...] = ("allow", "skip", "queue", "cancel_running")
 MAX_NAME = 200
 MAX_WINDOW = timedelta(days=366)
+MAX_JITTER = timedelta(days=1)
 _MAX_RUNS = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class CronDefinition:
-    """What an entry says, without what became of it."""
+    """The definition of an entry, without its history."""
 
     task: str
     expression: str
@@ -29,9 +32,9 @@ class CronDefinition:
     args: Sequence[Any] = field(default=(), hash=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     queue: str = ""
-    """Empty: the task's."""
+    """Empty: the task's queue."""
     priority: int | None = None
-    """None: the task's."""
+    """None: the task's priority."""
     misfire: str = "latest"
     misfire_window_seconds: int = 3600
     overlap: str = "allow"
@@ -41,7 +44,7 @@ class CronDefinition:
     max_runs: int | None = None
 
     def problem(self) -> str:
-        """Say what is wrong with it, in one sentence; empty if nothing is. Knows nothing of tasks and queues."""
+        """Return what is wrong with the definition, or an empty string. Does not check the task and the queue."""
         try:
             schedule = Schedule(self.expression, self.timezone)
             if not schedule.is_reboot and self.end_at is not None:
@@ -68,7 +71,7 @@ class CronDefinition:
     def _number_problem(self) -> str:
         for name, low, high in (
             ("misfire_window_seconds", 1, int(MAX_WINDOW.total_seconds())),
-            ("jitter_seconds", 0, 86_400),
+            ("jitter_seconds", 0, int(MAX_JITTER.total_seconds())),
             ("max_runs", 1, _MAX_RUNS),
             ("priority", -100, 100),
         ):
@@ -80,7 +83,7 @@ class CronDefinition:
         return ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the definition as plain JSON values."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("start_at", "end_at"):
             if values[name] is not None:
@@ -89,7 +92,7 @@ class CronDefinition:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``as_json`` wrote, today or in another version: unknown words are left out."""
+        """Read a definition that ``as_json`` wrote. Unknown keys of other versions are ignored."""
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         for name in ("start_at", "end_at"):
             if isinstance(known.get(name), str):
@@ -104,7 +107,7 @@ class CronDefinition:
         return [name for name in mine if mine[name] != others[name]]
 
     def merged(self, base: CronDefinition, changed: CronDefinition) -> CronDefinition:
-        """Take over what changed from ``base`` to ``changed``, except where this one had changed already."""
+        """Apply the changes from ``base`` to ``changed``, except to fields that already differ from ``base`` here."""
         mine = set(self.differences(base))
         changes = {name: getattr(changed, name) for name in changed.differences(base) if name not in mine}
         return replace(self, **changes)
@@ -124,18 +127,36 @@ class Cron:
     queue_name: str = field(default="", kw_only=True)
     priority: int | None = field(default=None, kw_only=True)
     misfire: Misfire = field(default="latest", kw_only=True)
-    """What runs of the times that passed while no scheduler was there: nothing, the latest, or all in the window."""
-    misfire_window: timedelta = field(default=timedelta(hours=1), kw_only=True)
+    """Which times that passed while no scheduler was running are made up for: none, the latest, or all in the window."""
+    misfire_window: Duration = field(default=timedelta(hours=1), kw_only=True)
+    """With ``misfire="all"``: how far back missed times are made up for, from 1 second to 366 days."""
     overlap: Overlap = field(default="allow", kw_only=True)
-    """While the previous job of the entry is not finished: run beside it, leave this time out, or wait for its end."""
-    jitter: timedelta = field(default=timedelta(0), kw_only=True)
-    """Each run begins up to this much later, by chance."""
+    """While the previous job of the entry is unfinished: run in parallel, skip this time, wait for its end, or cancel it."""
+    jitter: Duration = field(default=timedelta(0), kw_only=True)
+    """Each run is delayed by a random time up to this long, at most 1 day."""
     start: datetime | None = field(default=None, kw_only=True)
     end: datetime | None = field(default=None, kw_only=True)
     max_runs: int | None = field(default=None, kw_only=True)
 
+    def __post_init__(self) -> None:
+        for name, low, high, limits in (
+            ("misfire_window", timedelta(seconds=1), MAX_WINDOW, "from 1 second to 366 days"),
+            ("jitter", timedelta(0), MAX_JITTER, "at most 1 day"),
+        ):
+            value: object = getattr(self, name)
+            try:
+                duration: timedelta | None = parse_duration(value)
+            except ValueError:
+                duration = None
+            if duration is None or not low <= duration <= high:
+                raise InvalidCron(
+                    f"Invalid {name} {value!r:.120} in Cron: use seconds, a timedelta or a text like '90s' or '2 hours',"
+                    f" {limits}."
+                )
+            object.__setattr__(self, name, duration)
+
     def definition(self, task: str, timezone: str) -> CronDefinition:
-        """Return what it says about this task; ``timezone`` is for an entry that names none."""
+        """Return the definition for a task. ``timezone`` applies if the entry does not set one."""
         return CronDefinition(
             task=task,
             expression=self.expression,
@@ -154,8 +175,8 @@ class Cron:
         )
 
 
-def _seconds(span: object) -> Any:
-    return int(span.total_seconds()) if isinstance(span, timedelta) else span
+def _seconds(duration: Duration) -> int:
+    return int(cast(timedelta, duration).total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +200,11 @@ class CronEntry:
     disabled_at: datetime | None = None
     """When it was removed from the code."""
     finished_at: datetime | None = None
-    """When its last run was, if it has an end or a number of runs."""
+    """When the entry had its last run, because it reached ``end_at`` or ``max_runs``."""
     planned_from: datetime
-    """Before this nothing is due: when it was made, changed or resumed."""
+    """No time before this is due: when the entry was created, changed or resumed."""
     next_at: datetime | None = None
-    """The next nominal time, as far as it was planned."""
+    """The next nominal time, if it is already planned."""
     last_nominal_at: datetime | None = None
     last_outcome: str = ""
     runs: int = 0
@@ -207,53 +228,53 @@ class CronEntry:
 
 
 class Declaration(NamedTuple):
-    """Which entries the code has that a scheduler has read."""
+    """The entries in the code that a scheduler runs."""
 
     id: UUID
-    """Of the scheduler."""
+    """The id of the scheduler."""
     name: str
     entries: Mapping[str, str]
-    """Name → fingerprint of what the code says."""
+    """Name → fingerprint of the definition in the code."""
 
 
 class SeenDeclaration(NamedTuple):
-    """What a scheduler declared, as others see it."""
+    """The declaration of a scheduler, as stored."""
 
     id: UUID
     name: str
     entries: Mapping[str, str]
     started_at: datetime
-    """When it declared for the first time."""
+    """When the scheduler first declared its entries."""
     silent: timedelta
-    """How long ago it declared the last time."""
+    """Time since its last declaration."""
 
 
 class Due(NamedTuple):
-    """What the crontab looks like at a moment of the store's clock."""
+    """The due entries at a moment of the store's clock."""
 
     now: datetime
     entries: Sequence[CronEntry]
-    """Those that are due, or have no next time yet."""
+    """The entries that are due or have no next time yet."""
     next_in: float | None
-    """Seconds until the next one; None: there is none."""
+    """Seconds until the next entry is due. None: no entry has a next time."""
 
 
 class NewTick(NamedTuple):
-    """One nominal time of an entry, to be acted upon once."""
+    """One nominal time of an entry, which is handled exactly once."""
 
     entry: CronEntry
-    """As it was read: the store takes the tick only if nothing happened to the entry since."""
+    """The entry as it was read. The store accepts the tick only if the entry has not changed since."""
     nominal_at: datetime
     next_at: datetime | None
-    """The nominal time after it. None: there is none, this was the last."""
+    """The following nominal time. None: this is the last one."""
     skip: str = ""
     """Why no job was enqueued."""
     missed_from: datetime | None = None
-    """The first of the times that passed before it and are not made up for."""
+    """The first of the earlier times that were missed and are not made up for."""
 
 
 class Ticked(NamedTuple):
-    """What the store says about a tick."""
+    """The store's response to a tick."""
 
     outcome: Literal["enqueued", "skipped", "held", "stale"]
     """Held: the previous job still runs and this one waits for it. Stale: another scheduler enqueued it, or the entry has changed."""
@@ -263,7 +284,7 @@ class Ticked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronTick:
-    """A line of an entry's history."""
+    """One item of an entry's history."""
 
     nominal_at: datetime | None
     """None: it was run by hand."""

@@ -1,4 +1,4 @@
-"""What to do about an entry at a moment.
+"""Decide which nominal time of an entry to run at a moment.
 
 A time is *late* when it is acted upon more than half a minute after it was due; up to then every time is on time,
 whatever the entry's policy, so that a restart or a busy machine never costs a run. What is late is missed, and the
@@ -20,26 +20,26 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class Step(NamedTuple):
-    """The next nominal time to act upon."""
+    """The next nominal time to handle."""
 
     nominal_at: datetime
     next_at: datetime | None
-    """None: this is the last one."""
+    """The following nominal time. None: this is the last one."""
     skip: str = ""
-    """Why it does not run."""
+    """Why it is skipped; empty if it runs."""
     missed_from: datetime | None = None
-    """The first of those that passed before it and are left out."""
+    """The first of the earlier times that are left out."""
 
 
 def first_time(entry: CronEntry, schedule: Schedule) -> datetime | None:
-    """Return the next nominal time of an entry; None if it has none left."""
+    """Return the next nominal time of an entry, or None if it has no more."""
     if entry.definition.max_runs is not None and entry.runs >= entry.definition.max_runs:
         return None
     if entry.next_at is not None and (entry.last_nominal_at is None or entry.next_at > entry.last_nominal_at):
         return entry.next_at
     since = entry.planned_from
     if entry.last_nominal_at is not None:
-        # After a step of the clock the last nominal time may lie ahead: it was run, and is not run again.
+        # After the clock was set back, the last nominal time may be in the future. It has run and does not run again.
         since = max(since, entry.last_nominal_at)
     if entry.definition.start_at is not None:
         since = max(since, entry.definition.start_at - _INSTANT)
@@ -47,7 +47,7 @@ def first_time(entry: CronEntry, schedule: Schedule) -> datetime | None:
 
 
 def times(entry: CronEntry, schedule: Schedule) -> Iterator[datetime]:
-    """Yield the nominal times to come, as far as they are known today."""
+    """Yield the coming nominal times of an entry as it is defined now."""
     if schedule.is_reboot:
         return
     found = first_time(entry, schedule)
@@ -71,12 +71,12 @@ def step(entry: CronEntry, schedule: Schedule, nominal: datetime, now: datetime)
         horizon = now - window - _INSTANT
     else:
         horizon = now - ON_TIME - _INSTANT
-    # The last of those that are beyond the horizon.
+    # The last of the times up to the horizon.
     last = _latest(entry, schedule, nominal, horizon) or nominal
     missed_from = None if last == nominal else nominal
     skip = "" if policy == "latest" else "missed"
     if policy == "latest" and _comes_on_time(entry, schedule, last, now):
-        # The latest one is not late at all: what was missed before it is left out.
+        # The latest time is not late, so the times missed before it are left out.
         skip = "missed"
     return Step(last, _next(entry, schedule, last), skip, missed_from)
 

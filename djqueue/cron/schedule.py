@@ -32,7 +32,7 @@ _MAX_ITEMS = 60
 _SECOND = timedelta(seconds=1)
 _ALIASES = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 _WORD = r"(?:\d{1,4}|sun|mon|tue|wed|thu|fri|sat|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-# Whatever croniter knows beyond this is refused: H and R are another time in every process, a seventh field is a year.
+# Other croniter syntax is refused: H and R give a different time in every process, and a seventh field is a year.
 _ITEM = re.compile(
     rf"(?:\*|{_WORD}(?:-(?:{_WORD}|l))?)(?:/\d{{1,4}})?|\?|l|l{_WORD}|{_WORD}#[1-5]|\d{{1,2}}w|w\d{{1,2}}", re.ASCII
 )
@@ -46,11 +46,11 @@ _FIRST, _LAST = datetime(1900, 1, 2), datetime(9000, 1, 1)
 
 
 class InvalidSchedule(ValueError):
-    """No schedule can be made of this. The message says why."""
+    """The expression or time zone is invalid. The message says why."""
 
 
 class Schedule:
-    """When an expression is due. Not to be shared among threads: croniter keeps its place in itself."""
+    """The times of an expression. Not thread-safe, because croniter objects keep their position."""
 
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
         """Raise ``InvalidSchedule`` for an invalid expression, one that never matches, or an unknown time zone."""
@@ -58,7 +58,7 @@ class Schedule:
         self.timezone = timezone
         self._zone = _zone(timezone)
         self.is_reboot = self.expression == REBOOT
-        """Due when a scheduler starts, and at no time."""
+        """Whether the expression is ``@reboot``: due when a scheduler starts and at no other time."""
         if self.is_reboot:
             return
         fields = self.expression.split()
@@ -71,7 +71,7 @@ class Schedule:
         self._is_fixed = len(fields) > 1 and not fields[0].startswith("*") and not fields[1].startswith("*")
         if len(fields) == 1:
             self._is_fixed = self.expression != "@hourly"
-        # A well-formed expression may name a day that does not exist.
+        # A well-formed expression may name a day that does not exist, such as 30 February.
         self._next_wall(datetime(2000, 1, 1))
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Schedule:
     def next_after(self, nominal: datetime) -> datetime:
         """Return the first time after ``nominal``, in UTC. Both are aware.
 
-        Raise ``InvalidSchedule`` where there is none within fifty years.
+        Raise ``InvalidSchedule`` if there is none within fifty years.
         """
         if self.is_reboot:
             raise InvalidSchedule("@reboot is due when a scheduler starts, and at no time.")
@@ -90,7 +90,7 @@ class Schedule:
         return self._next_fixed(nominal) if self._is_fixed else self._next_interval(nominal)
 
     def latest(self, after: datetime, until: datetime) -> datetime | None:
-        """Return the last time in (after, until], None if there is none. Halves the span, which may hold millions of times."""
+        """Return the last time in (after, until], or None. Uses bisection, because the span may contain millions of times."""
         best = self.next_after(after)
         if best > until:
             return None
@@ -108,7 +108,7 @@ class Schedule:
         wall = nominal.astimezone(self._zone).replace(tzinfo=None)
         while True:
             wall = self._next_wall(wall)
-            # In a repeated hour the wall repeats times whose first occurrence is past.
+            # In a repeated hour, wall-clock times whose first occurrence has passed occur again.
             if (found := self._first_instant(wall)) > nominal:
                 return found
 
@@ -118,7 +118,7 @@ class Schedule:
         again = local.replace(fold=1).astimezone(UTC)
         following = self._next_wall(wall)
         if local.fold == 0 and again > nominal and self._shows(again, wall):
-            # The clock will go back over this time: what remains before that comes first, then the second pass.
+            # The clock will be set back over this time: the times left before that come first, then the second pass.
             change = self._change(nominal, again)
             found = following.replace(tzinfo=self._zone).astimezone(UTC)
             if found < change:
@@ -133,10 +133,10 @@ class Schedule:
                 found = following.replace(tzinfo=self._zone).astimezone(UTC)
             if self._shows(found, following):
                 return found
-            following = self._next_wall(following)  # in a gap: that time does not exist
+            following = self._next_wall(following)  # in a gap, where the time does not exist
 
     def _first_instant(self, wall: datetime) -> datetime:
-        """Return when a clock first shows this time, or what comes instead of it."""
+        """Return the first moment at which a clock shows this time, or the first moment after the gap that contains it."""
         found = wall.replace(tzinfo=self._zone).astimezone(UTC)
         if self._shows(found, wall):
             return found
@@ -149,7 +149,7 @@ class Schedule:
         return instant.astimezone(self._zone).replace(tzinfo=None, fold=0) == wall.replace(fold=0)
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Find the moment in (before, after] from which another offset holds."""
+        """Find the moment in (before, after] at which the offset changes."""
         offset = before.astimezone(self._zone).utcoffset()
         low, high = 0, int((after - before).total_seconds()) + 1
         while high - low > 1:
@@ -161,7 +161,7 @@ class Schedule:
         return (before + timedelta(seconds=high)).replace(microsecond=0)
 
     def _next_wall(self, wall: datetime) -> datetime:
-        """Return the next matching time of a clock that is never changed."""
+        """Return the next matching wall-clock time, ignoring changes of the offset."""
         try:
             found: datetime = self._wall.get_next(datetime, start_time=wall)
         except (CroniterBadDateError, OverflowError, ValueError):
@@ -203,7 +203,7 @@ def _check_fields(expression: str, fields: list[str]) -> None:
 
 
 def _check_step(expression: str, item: str, first: int, last: int) -> None:
-    """Refuse a step that is longer than what it goes through: it would only ever match the first value."""
+    """Refuse a step that is longer than its range, because it would match only the first value."""
     values, _, step = item.partition("/")
     if not step:
         return
@@ -212,7 +212,7 @@ def _check_step(expression: str, item: str, first: int, last: int) -> None:
         first = _number(low, first)
         last = _number(high, last) if high else last
     if last < first:
-        return  # around the end, as in fri-mon
+        return  # a range past the last value, as in fri-mon
     if int(step) > last - first + 1:
         raise InvalidSchedule(
             f"Invalid cron expression {expression!r}: the step of {item!r} exceeds its range, which has {last - first + 1} values."
@@ -226,7 +226,7 @@ def _number(word: str, default: int) -> int:
 @lru_cache(maxsize=700)
 def _zone(name: str) -> tzinfo:
     try:
-        # ZoneInfo reads files by name: it refuses paths and files that are not zones.
+        # ZoneInfo reads files by name, and refuses paths and files that are not time zones.
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError, TypeError):
         raise InvalidSchedule(f"Invalid time zone {name!r:.80}: use a name like 'Europe/Berlin' or 'UTC'.") from None

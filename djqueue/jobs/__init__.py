@@ -1,1 +1,1 @@
-"""The nouns that cross the seam between djqueue and a store: jobs, their states, texts, times and health."""
+"""The data that djqueue and a store exchange: jobs, their states, texts, times and health."""

@@ -16,15 +16,15 @@ from djqueue.jobs.encoding import Encoded, encode_arguments
 
 Pair = tuple[Sequence[Any], Mapping[str, Any]]
 Items = Iterable[Pair | Encoded]
-"""Pairs of args and kwargs, or what ``encode_arguments`` made of one."""
+"""Pairs of args and kwargs, or pairs already encoded by ``encode_arguments``."""
 
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _CHUNK_CHARACTERS = 8_000_000
-"""Jobs with large arguments travel in smaller chunks: 5,000 of 256 KB would take gigabytes."""
+"""Jobs with large arguments are sent in smaller chunks: 5,000 jobs of 256 KB would take gigabytes."""
 
 
 class Chunks:
-    """The items encoded and checked, in chunks of so many or of a few megabytes. None is read before it is asked for."""
+    """The items, encoded and checked, in chunks limited by number and by size. Items are read only when a chunk is requested."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Chunks:
         check: Callable[[Sequence[Any], Mapping[str, Any]], None] = lambda args, kwargs: None,
     ) -> None:
         self.is_listed = type(items) in (list, tuple)
-        """Whether to read the items does nothing else. A generator may write to the database meanwhile."""
+        """Whether reading the items has no side effects. A generator may write to the database."""
         self._source = enumerate(items)
         self._size = size
         self._max_args_bytes = max_args_bytes
@@ -44,7 +44,7 @@ class Chunks:
 
     @cached_property
     def is_single(self) -> bool:
-        """Whether the first chunk is all there is; it is read for that."""
+        """Whether the first chunk is the only one. Reads the first chunk."""
         self._first = self._read()
         return self._is_read
 
@@ -77,7 +77,7 @@ class Chunks:
 
 @contextmanager
 def read_to_the_end(chunks: Iterable[list[Encoded]]) -> Iterator[Iterator[list[Encoded]]]:
-    """Read all chunks, beyond a few megabytes into a temporary file, and only then give them out: a bad one comes to light first."""
+    """Read all chunks before the first is yielded, so that a bad item is found first. Beyond a few megabytes, use a temporary file."""
     with SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         for chunk in chunks:
             file.write(json.dumps(chunk).encode())
@@ -87,7 +87,7 @@ def read_to_the_end(chunks: Iterable[list[Encoded]]) -> Iterator[Iterator[list[E
 
 
 class Ids(Sequence[str]):
-    """Ids as strings, kept as eight bytes each: a million of them must not take a hundred megabytes."""
+    """Ids as strings, stored in eight bytes each: a million strings would take a hundred megabytes."""
 
     def __init__(self, ids: array[int]) -> None:
         self._ids = ids
@@ -109,7 +109,7 @@ class Ids(Sequence[str]):
 
 
 def _is_plain_pair(item: object) -> TypeGuard[Pair]:
-    """Say whether it is a pair as almost all are; anything else is looked at more closely."""
+    """Return whether an item is a plain pair, the usual case. Other items need the slower check."""
     return type(item) is tuple and len(item) == 2 and type(item[0]) in (tuple, list) and type(item[1]) is dict
 
 

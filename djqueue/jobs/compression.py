@@ -1,10 +1,10 @@
-"""Large arguments compressed in the columns of plain ones, and how every reader gets them back.
+"""Store large arguments compressed, in the same columns as plain ones, and read them back.
 
 Plain args are a JSON array and plain kwargs an object. Compressed, args is an object, ``{"zlib": "<base64>"}``, that holds
-both, and kwargs is empty. Nothing plain looks like that, so a reader needs to know nothing of the task, and an engine
-stores both alike. It is the last step before the store: sizes and unique keys are those of the plain arguments.
+both, and kwargs is empty. Plain arguments never look like that, so a reader does not need the task, and an engine
+stores both alike. Compression is the last step before the store: sizes and unique keys are those of the plain arguments.
 
-What the store keeps this way has not been through its own JSON: keys keep their order, and ``-0.0`` its sign.
+Compressed arguments do not pass through the store's own JSON type: keys keep their order, and ``-0.0`` keeps its sign.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from djqueue.jobs.encoding import MAX_ARGS_BYTES, Encoded
 
 LEAST_BYTES = 1024
-"""Smaller arguments stay as they are: compressing them costs more than it saves."""
+"""Smaller arguments are stored as they are: compressing them costs more than it saves."""
 _LEVEL = 1
-"""The fastest. The slower ones make JSON a tenth smaller for two to four times the price."""
+"""The fastest level. Slower levels make JSON a tenth smaller in two to four times the time."""
 _KEY = "zlib"
 _decoder: Any = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
 
 
 def compressed(plain: Encoded) -> Encoded:
-    """Return the arguments compressed if they are large and become smaller by it, else as they are."""
+    """Return the arguments compressed if they are large and that makes them smaller, otherwise unchanged."""
     if len(plain.args) + len(plain.kwargs) < LEAST_BYTES:
         return plain
     text = f"[{plain.args},{plain.kwargs}]".encode()
@@ -37,9 +37,9 @@ def compressed(plain: Encoded) -> Encoded:
 
 
 def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments that a task is called with; raise if the row does not hold any."""
+    """Return the arguments with which to call a task; raise if the row does not contain any."""
     try:
-        # What json.loads calls, in C, without what it does around it: there is one of these per job.
+        # The C function behind json.loads, without its checks: this runs once per job.
         positional = _scan(args, 0)[0] if args != "[]" else []
         named = _scan(kwargs, 0)[0] if kwargs != "{}" else {}
     except StopIteration:
@@ -52,7 +52,7 @@ def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]
 
 
 def readable(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Return stored arguments for who looks at them. Never fails: what cannot be read stays as it stands there."""
+    """Return stored arguments for display. Never fails: arguments that cannot be read are returned as they are stored."""
     if type(args) is list:
         return args, kwargs
     try:
@@ -62,13 +62,13 @@ def readable(args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 def _expanded(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Undo ``compressed``, as far as somebody did it; raise ``ValueError`` if it cannot be undone."""
+    """Decompress arguments if they are compressed; raise ``ValueError`` if that fails."""
     if not (isinstance(args, dict) and args.keys() == {_KEY} and kwargs == {}):
         return args, kwargs
     stream = zlib.decompressobj()
     limit = MAX_ARGS_BYTES + len("[,]")
     try:
-        # A few bytes can stand for gigabytes. No more is unpacked than any backend would have taken.
+        # A few bytes can expand to gigabytes, so no more is unpacked than any backend would have accepted.
         text = stream.decompress(a2b_base64(args[_KEY]), limit)
         if not stream.eof:
             what = f"more than {MAX_ARGS_BYTES:,} bytes" if stream.unconsumed_tail else "only a part of their data"

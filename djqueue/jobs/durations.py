@@ -1,7 +1,7 @@
-"""One way to write a duration, wherever one is asked for: in settings, in ``@task``, at a command line.
+"""One grammar for durations: in settings, in ``@task``, ``Unique`` and ``Cron``, and on the command line.
 
 A timedelta, a number of seconds, words ("90s", "2 days", "1 day 12 hours"), an ISO 8601 duration ("PT90M") or a clock ("01:30:00").
-A text without a unit is refused, except "0": 2 may be meant as seconds or as days, and commands delete by it.
+A text without a unit is refused, except "0": "2" could mean seconds or days, and commands delete jobs by age.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import re
 from datetime import timedelta
 
 LONGEST = timedelta(days=36_525)
+
+Duration = timedelta | float | str
+"""What a parameter that takes a duration accepts."""
 
 _UNITS = {
     "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600,
@@ -25,7 +28,7 @@ _CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
 
 
 def parse_duration(value: object) -> timedelta:
-    """Read a duration from 0 to 100 years; raise ``ValueError`` with a sentence."""
+    """Parse a duration from 0 to 100 years; raise ``ValueError`` with a message for users."""
     seconds: float | None = None
     if isinstance(value, timedelta):
         seconds = value.total_seconds()

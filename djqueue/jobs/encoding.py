@@ -1,17 +1,16 @@
 """Arguments, results and errors as the JSON text that an engine stores.
 
 What Django's tasks framework accepts is accepted: dicts and other mappings, lists, tuples and other
-sequences, bytes that are UTF-8, strings, numbers, booleans and None. In addition the store must be able to
-hold it and to give it back unchanged, so NaN and infinity, NUL, lone surrogates, keys that are no strings
-and very deep nesting are refused, with the place of the culprit in the message. Nothing is converted by
-guessing.
+sequences, bytes in UTF-8, strings, numbers, booleans and None. In addition, the store must be able to store the value and
+return it unchanged. So NaN and infinity, NUL, lone surrogates, keys that are not strings and very deep nesting are refused,
+and the message names their position. Other types are refused rather than converted.
 
 The round trip: tuples come back as lists, bytes as strings, and mappings as dicts, whose keys PostgreSQL sorts
-(``jsonb``). A float from 1e16 comes back as an int of the same value, and ``-0.0`` as ``0.0``. All else comes back
-equal, and of the same type.
+(``jsonb``). A float from 1e16 comes back as an int of the same value, and ``-0.0`` as ``0.0``. All other values come
+back equal and with the same type.
 
-The common case is one ``json.dumps`` in C and a few substring searches; only what they cannot rule out is
-walked through in Python.
+The common case is one ``json.dumps`` in C and a few substring searches; only values that these cannot rule out
+are checked in Python.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from djqueue.hooks import class_path, text_of
 from djqueue.jobs.tracebacks import format_error
 
 MAX_DEPTH = 200
-"""How deep lists and dicts may be nested: readers recurse, and Python 3.11 has a thousand frames for all."""
+"""Maximum nesting of lists and dicts: readers recurse, and Python 3.11 allows a thousand frames in total."""
 MAX_ARGS_BYTES = 64 * 1024 * 1024
-"""More than this no backend can allow as the arguments of a job."""
+"""The upper limit of ``max_args_bytes``, on every backend."""
 MAX_ERROR_CHARS = 16_384
-"""What is kept of one traceback."""
+"""Maximum length of a stored traceback."""
 
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _dumps = json_encode(_plain)
@@ -52,7 +51,7 @@ class Encoded(NamedTuple):
 def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Encoded:
     """Encode the arguments of a job.
 
-    Raise ``InvalidArguments`` naming the culprit, or ``JobTooLarge`` if they take more than ``limit`` bytes.
+    Raise ``InvalidArguments`` naming the invalid value, or ``JobTooLarge`` if they take more than ``limit`` bytes.
     """
     try:
         encoded = Encoded(_encode(args, "args") if args else "[]", _encode(kwargs, "kwargs") if kwargs else "{}")
@@ -68,7 +67,7 @@ def encode_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int)
 
 
 def encode_result(value: object, limit: int) -> str:
-    """Encode what a task returned; raise ``InvalidResult`` or ``ResultTooLarge`` if it cannot be stored."""
+    """Encode the return value of a task; raise ``InvalidResult`` or ``ResultTooLarge`` if it cannot be stored."""
     if value is None:
         return "null"
     try:
@@ -92,9 +91,9 @@ def encode_error(
     traceback: str | None = None,
     problem: BaseException | None = None,
 ) -> str:
-    """Encode the entry that a failed attempt leaves in its job's errors. Never fails.
+    """Encode the entry of a failed attempt for its job's errors. Never fails.
 
-    ``problem`` is what the project's rules raised when they were asked about ``error``.
+    ``problem`` is the exception that the project's own retry rules raised for ``error``.
     """
     message = storable(error, 2_000)
     if problem is not None:
@@ -112,7 +111,7 @@ def encode_error(
 
 
 def is_storable(text: str) -> bool:
-    """Say whether a store can hold a text as it is: no NUL, no half of a surrogate pair."""
+    """Return whether a store can store a text unchanged: it has no NUL and no lone surrogate."""
     if "\0" in text:
         return False
     try:
@@ -122,10 +121,10 @@ def is_storable(text: str) -> bool:
 
 
 def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
-    """Replace what cannot be stored, and leave out the middle of what is too long. Never fails."""
+    """Replace characters that cannot be stored, and shorten a text that is too long in its middle. Never fails."""
     text = text_of(text)
     if len(text) > limit:
-        # The end of a traceback says what happened, its beginning where it came from.
+        # The end of a traceback says what happened, its beginning says where the call came from.
         head = max(0, limit // 3 - 40)
         tail = max(0, limit - head - 80)
         left_out = len(text) - head - tail
@@ -141,12 +140,12 @@ def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
 
 
 def in_ascii(text: str | None) -> str | None:
-    """Spell out all other characters in the strings of a JSON text, for a store whose encoding does not have them."""
+    """Replace characters in the strings of a JSON text that the store's encoding does not have."""
     return None if text is None else _NOT_ASCII.sub(_spell_out, text)
 
 
 def _spell_out(match: re.Match[str]) -> str:
-    # A backslash of the text, and so two in JSON: the store would turn an escape back into the character.
+    # Two backslashes in JSON are one in the text: the store would turn a JSON escape back into the character.
     return match[0].encode("ascii", "backslashreplace").decode().replace("\\", r"\\")
 
 
@@ -155,13 +154,13 @@ _CONTAINERS = (dict, list, tuple)
 
 
 class _Unstorable(Exception):
-    """JSON, or the store, cannot hold a value; the message names it."""
+    """JSON or the store cannot represent a value. The message names it."""
 
 
 def _encode(value: Any, path: str) -> str:
     try:
         text = _dumps(value)
-        # Suspicions only: the six characters \\u0000 may be meant, and a bracket may stand in a string.
+        # These are only hints: the six characters \\u0000 may be intended, and a bracket may be part of a string.
         if (
             "\\u0000" not in text
             and "e+" not in text
@@ -175,10 +174,10 @@ def _encode(value: Any, path: str) -> str:
 
 
 def _has_plain_containers(value: Any) -> bool:
-    """Say whether all keys are strings, and nothing is too deep.
+    """Return whether all keys are strings and nothing is nested too deep.
 
-    The encoder would write the keys 1, None and True as strings without a word. Plain loops: generators take three times
-    as long, and this is most of what it takes to encode a dict.
+    The encoder would silently write the keys 1, None and True as strings. Plain loops, because generators take three times
+    as long and this is most of the time that encoding a dict takes.
     """
     level = [value]
     for _ in range(MAX_DEPTH):
@@ -199,7 +198,7 @@ def _has_plain_containers(value: Any) -> bool:
 
 
 def _normalise(value: Any, path: str, depth: int) -> Any:
-    """Turn a value into plain JSON values, or raise ``_Unstorable`` about the first that is none."""
+    """Convert a value to plain JSON values, or raise ``_Unstorable`` about the first one that cannot be converted."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -213,8 +212,8 @@ def _normalise(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise _Unstorable(f"{path} is {float(value)!r}, which JSON has no word for. Pass None or a string.")
-        # PostgreSQL writes 1e16 without its exponent, and Python reads an int: one of another value, if the digits were
-        # the shortest that name the float.
+        # PostgreSQL writes 1e16 without its exponent, and Python reads an int. Its value would differ if the digits were
+        # the shortest that identify the float.
         return int(value) if abs(value) >= 1e16 else value
     if isinstance(value, bytes):
         try:
@@ -235,7 +234,7 @@ def _normalise(value: Any, path: str, depth: int) -> Any:
 
 
 def _place(path: str, key: object) -> str:
-    # Long keys and thousands of levels would make a message that nobody reads.
+    # Long keys and thousands of levels would make the message too long to read.
     step = f"[{key!r}]"
     return f"{path}{step if len(step) < 60 else step[:50] + '…]'}" if len(path) < 300 else path
 

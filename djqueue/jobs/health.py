@@ -1,4 +1,4 @@
-"""What a store shows of its health. ``djqueue.maintenance.health`` judges it."""
+"""The health data of a store. ``djqueue.maintenance.health`` evaluates it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class VacuumBlocker:
-    """Who keeps the store from cleaning up what was deleted."""
+    """A session, replication slot or prepared transaction that prevents the database from removing deleted rows."""
 
     kind: str
     """session, replication slot or prepared transaction"""
     name: str
     age_seconds: float | None
-    """How long it has lasted; None: not known."""
+    """How long it has existed. None: unknown."""
     age_transactions: int
-    """How many transactions ago what it may still see."""
+    """The age, in transactions, of the oldest snapshot that it keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class QueueHealth:
     oldest_available_seconds: float | None
     is_paused: bool
     is_served: bool
-    """Whether a living worker takes jobs from it."""
+    """Whether a live worker serves the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedJob:
-    """A job that no worker can run as it stands."""
+    """A job that no worker can run in its current form."""
 
     id: int
     task: str
@@ -48,67 +48,67 @@ class ParkedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
-    """Something about a server that endangers jobs."""
+    """A property of a server that puts jobs at risk."""
 
     id: str
-    """By which the system checks know it."""
+    """The id of the system check."""
     text: str
     hint: str
     is_fatal: bool = False
-    """Whether a worker refuses to run there."""
+    """Whether workers refuse to run on this server."""
     keeps_jobs_out: bool = False
-    """Whether nothing can be enqueued. A worker runs there nevertheless: it may be what helps."""
+    """Whether no job can be enqueued. Workers still run, because finishing jobs may solve the problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What the server of a store says about itself."""
+    """Facts about the server of a store."""
 
     server: str
-    """Which program, in which version."""
+    """The name and version of the server program."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What an operator would ask next."""
+    """Further details for operators."""
     concerns: Sequence[Concern] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """What slows down a queue that lives in the tables of a database. None: it could not be read in time."""
+    """Conditions that slow down a queue in a database. None: the value could not be read in time."""
 
     blockers: Sequence[VacuumBlocker] = ()
     dead_rows: int | None = None
     live_rows: int | None = None
     vacuumed_seconds: float | None = None
-    """Seconds since the live table was last vacuumed; None: never, as far as is known."""
+    """Seconds since the live table was last vacuumed. None: no vacuum is recorded."""
     is_autovacuum_on: bool = True
     table_bytes: int | None = None
     fetch_index_bytes: int | None = None
     history_bytes: int | None = None
     notification_usage: float | None = None
-    """Share of the notification queue that is full, 0 to 1."""
+    """Used fraction of the notification queue, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What tells whether jobs flow, as the store shows it at one moment. None: it could not be read in time."""
+    """Whether jobs are processed, as of one moment. A field is None if it could not be read in time."""
 
     queues: Sequence[QueueHealth] = ()
     parked: Sequence[ParkedJob] = ()
-    """Some of those that no worker can run as they stand."""
+    """Some of the jobs that no worker can run in their current form."""
     workers: Sequence[WorkerHealth] = ()
     leader_seconds: float | None = None
-    """For how long the present leader has led; None: nobody leads."""
+    """How long the current leader has led. None: there is no leader."""
     loops: Mapping[str, float] = field(default_factory=dict)
-    """Seconds since each of the leader's loops did its work."""
+    """Seconds since the last run of each of the leader's services."""
     overdue_seconds: float | None = None
-    """For how long the oldest job that waits for the stager has been due; None: there is none."""
+    """How long the oldest job that waits for the stager has been due. None: no job is due."""
     cron_entries: int = 0
     """Active entries of the crontab."""
     scheduler_seconds: float | None = None
-    """Seconds since a scheduler last looked at the crontab; None: none has for long."""
+    """Seconds since a scheduler last read the crontab. None: no scheduler has read it recently."""
     history_rows: int | None = None
-    """How many finished jobs are kept: of a database, an estimate."""
+    """The number of finished jobs. For a database, an estimate."""
     server: Inspection | None = None
-    """What the server says about itself, where the store has one of its own."""
+    """Facts about the server, if the store has its own."""
     tables: TableHealth | None = None
-    """What the database says about the tables, where the store is a database."""
+    """Facts about the tables, if the store is a database."""

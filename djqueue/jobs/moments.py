@@ -1,6 +1,6 @@
-"""Two kinds of times. Inside of djqueue every time has a zone; what users see is of the kind that Django's fields have.
+"""Convert between two kinds of times. Inside djqueue, times are aware; users get the kind that Django's fields return.
 
-With ``USE_TZ = False`` that is a time without a zone, meant in ``TIME_ZONE``, whatever time zone is active.
+With ``USE_TZ = False`` that is a naive time in ``TIME_ZONE``, whatever time zone is active.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def as_aware(at: datetime) -> datetime: ...
 @overload
 def as_aware(at: None) -> None: ...
 def as_aware(at: datetime | None) -> datetime | None:
-    """Return a time with its zone."""
+    """Return an aware time."""
     return at if at is None or timezone.is_aware(at) else timezone.make_aware(at, timezone.get_default_timezone())
 
 
@@ -26,7 +26,7 @@ def as_django(at: datetime) -> datetime: ...
 @overload
 def as_django(at: None) -> None: ...
 def as_django(at: datetime | None) -> datetime | None:
-    """Return a time as a field of one of Django's models would have it."""
+    """Return a time as a field of a Django model would return it."""
     if at is None or settings.USE_TZ:
         return at
     return timezone.make_naive(at, timezone.get_default_timezone()) if timezone.is_aware(at) else at

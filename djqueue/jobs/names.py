@@ -1,4 +1,4 @@
-"""What ids of jobs and names of queues may be."""
+"""Validate job ids and queue names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _QUEUE_NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 def job_id(text: object) -> int | None:
-    """Return the number that an id of a job is, written in ASCII digits; None if it cannot be one."""
+    """Return a job id, written in ASCII digits, as a number, or None if it cannot be a job id."""
     text = str(text)
     if not (len(text) < 20 and text.isascii() and text.isdigit()):
         return None
@@ -24,5 +24,5 @@ def is_queue_name(name: object) -> TypeGuard[str]:
 
 
 def invalid_queue_name(name: object) -> str:
-    """Say what is wrong with a name for which ``is_queue_name`` is false."""
+    """Return the message for a name for which ``is_queue_name`` is false."""
     return f"Invalid queue name {name!r}: use 1–128 letters, digits, '_', '.', ':' or '-'."

@@ -1,11 +1,11 @@
-"""What crosses the seam between djqueue and an engine.
+"""The records that djqueue and an engine exchange.
 
-JSON travels as text: it is encoded once, where the user's values are checked, and decoded once, where they are used.
+JSON is passed as text: it is encoded once, where the user's values are checked, and decoded once, where they are used.
 Durations travel as seconds, counted back from the moment of the write, because only the store's clock decides
 anything and a worker's clock may be wrong.
 
-The records of which there is one per job on the hot path are named tuples: an engine turns a row into one at a
-tenth of the price of a frozen dataclass.
+The records that exist once per job on the hot path are named tuples: an engine makes one from a row in a tenth of the time
+of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import UUID
 from djqueue.jobs.states import JobState
 
 NOBODY = UUID(int=0)
-"""Who has claimed a job that nobody ever claimed."""
+"""``attempted_by`` of a job that was never claimed."""
 
 
 class NewJob(NamedTuple):
@@ -38,30 +38,30 @@ class NewJob(NamedTuple):
     delay: timedelta | None = None
     """Not before this long after the insert, by the store's clock."""
     expires_at: datetime | None = None
-    """Not started by then: cancelled."""
+    """The job is cancelled if it has not started by then."""
     max_age: timedelta | None = None
     """``expires_at`` counted from the insert, by the store's clock."""
     meta: str = "{}"
     unique_key: str | None = None
-    """No two live jobs hold the same key."""
+    """Two live jobs never hold the same key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueRule:
-    """What a store does with new jobs whose unique key is held."""
+    """How a store handles new jobs whose unique key is held."""
 
     window: timedelta | None = None
-    """The key is held at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
+    """The key is held for at least this long from the insert, however the job ends, unless it is cancelled before it ran."""
     holds_completed: bool = False
-    """A completed job goes on holding its key, for ``window`` or for as long as it is kept; one that failed does not."""
+    """A completed job keeps holding its key, for ``window`` or for as long as it is kept. A failed job releases it."""
     replace: bool = False
-    """A holder that waits takes the new job's arguments, priority, max_attempts, expiry and meta."""
+    """A waiting holder gets the new job's arguments, priority, max_attempts, expiry and meta."""
     reschedule: bool = False
-    """A holder that waits takes the new job's time; a new job without one is due at once."""
+    """A waiting holder gets the new job's time to run; if the new job has none, the holder is due at once."""
     follow_up: bool = False
     """While the holder executes, one more job is kept, suspended, with the newest values, until the holder has ended."""
     is_exclusive: bool = False
-    """The caller raises an error for a duplicate. What the store does is the same; this is for those who answer for it."""
+    """The caller raises an error for a duplicate. The store behaves the same; code that reports duplicates reads this."""
 
 
 LIVE_ONLY = UniqueRule()
@@ -69,17 +69,17 @@ LIVE_ONLY = UniqueRule()
 
 
 class InsertedJob(NamedTuple):
-    """What the store says about a job that it was given."""
+    """The store's response to an insert of one job."""
 
     id: int
     state: str
     inserted_at: datetime
     was_duplicate: bool = False
-    """Another job holds the unique key; ``id`` and ``state`` are that job's, and no job was stored."""
+    """Another job holds the unique key: no job was stored, and ``id`` and ``state`` are those of the holder."""
 
 
 class InsertedMany(NamedTuple):
-    """What the store says about jobs that differ in their arguments only."""
+    """The store's response to an insert of jobs that differ only in their arguments."""
 
     ids: Sequence[int]
     state: str
@@ -88,7 +88,7 @@ class InsertedMany(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BulkResult:
-    """What ``enqueue_many`` did."""
+    """The result of ``enqueue_many``."""
 
     count: int
     """Jobs stored."""
@@ -101,27 +101,27 @@ class BulkResult:
 
 
 class ControlOutcome(StrEnum):
-    """What became of somebody's wish to control a job."""
+    """The outcome of a request to control a job."""
 
     CANCELLED = "cancelled"
     REQUESTED = "requested"
-    """It executes; the request to end stands in its row, and its worker hears of it."""
+    """The job is executing. The request is stored in its row, and its worker will read it."""
     RETRIED = "retried"
     DISCARDED = "discarded"
     DELETED = "deleted"
     SKIPPED = "skipped"
-    """Nothing was done, for the reason that is given."""
+    """Nothing was done; ``reason`` says why."""
 
 
 class Controlled(NamedTuple):
-    """What became of one job that somebody wished to cancel, retry, discard or delete."""
+    """The outcome of a request to cancel, retry, discard or delete one job."""
 
     id: int
     outcome: ControlOutcome
     reason: str = ""
     """Why nothing was done, in a few words."""
     held_by: int | None = None
-    """The live job that holds the unique key of one that could not be retried."""
+    """The live job that holds the unique key of a job which could not be retried."""
 
     @property
     def is_done(self) -> bool:
@@ -129,7 +129,7 @@ class Controlled(NamedTuple):
 
 
 class CancelRequest(NamedTuple):
-    """Somebody wants a job to end that executes under this claim."""
+    """A request to stop the job that executes under this claim."""
 
     id: int
     claim: int
@@ -139,40 +139,40 @@ class CancelRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs: those to which everything given applies."""
+    """A selection of jobs. All given conditions must match."""
 
     states: tuple[JobState, ...] = ()
-    """None given: all."""
+    """Empty: all states."""
     queue: str | None = None
     task: str | None = None
     task_prefix: str | None = None
-    """How the path of the task begins."""
+    """Prefix of the task's path."""
     task_part: str | None = None
     """A part of the path of the task. The case of ASCII letters does not matter."""
     worker: UUID | None = None
-    """Who claimed the job last."""
+    """The worker that claimed the job last."""
     older_than: timedelta | None = None
-    """Live jobs enqueued, finished ones finished, at least so long ago."""
+    """Live jobs enqueued, and finished jobs finished, at least this long ago."""
     newer_than: timedelta | None = None
-    """The same, less long ago."""
+    """The same, but less than this long ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How many jobs a filter finds."""
+    """The number of jobs that match a filter."""
 
     count: int
-    """At most the limit that was given."""
+    """The count, at most the given limit."""
     last: int
     """No job of a higher id is among them."""
 
 
 class Newest(NamedTuple):
-    """Some jobs, the newest first."""
+    """One page of jobs, newest first."""
 
     jobs: Sequence[Job]
     before: int | None
-    """Where to look on for older ones. None: there are none."""
+    """Where the next page, with older jobs, begins. None: this is the last page."""
 
 
 class ListedJob(NamedTuple):
@@ -232,7 +232,7 @@ class Tally(NamedTuple):
 
 
 class QueueRules(NamedTuple):
-    """What operators decided about a queue."""
+    """The rules that operators have set for a queue."""
 
     name: str
     paused_at: datetime | None
@@ -241,7 +241,7 @@ class QueueRules(NamedTuple):
 
 
 class WorkerStatus(NamedTuple):
-    """One worker as the store knows it."""
+    """A worker as stored."""
 
     id: UUID
     name: str
@@ -250,7 +250,7 @@ class WorkerStatus(NamedTuple):
     queues: Mapping[str, int | None]
     concurrency: int
     silent_seconds: float
-    """How long ago it last beat."""
+    """Time since its last heartbeat."""
     is_draining: bool
     is_dead: bool
     started_at: datetime | None = None
@@ -259,7 +259,7 @@ class WorkerStatus(NamedTuple):
 
 
 class ClaimedJob(NamedTuple):
-    """A job as fetched: everything its execution needs."""
+    """A fetched job, with everything that its execution needs."""
 
     id: int
     claim: int
@@ -278,24 +278,24 @@ class ClaimedJob(NamedTuple):
     errors: str
     meta: str
     ready_at: datetime
-    """When it became available; with ``id``, its place in its level of the queue."""
+    """When it became available. With ``id``, this determines its order among jobs of the same priority."""
 
     @property
     def is_taken(self) -> bool:
-        """Whether the job is in no table while it runs, and so runs at most once."""
+        """Whether the job was deleted from the store when it was fetched, so that it runs at most once."""
         return isinstance(self, TakenJob)
 
 
 class TakenJob(ClaimedJob):
-    """A job of a queue with ``delivery="at_most_once"``: taken out of the store, and all that is left of it."""
+    """A job of a queue with ``delivery="at_most_once"``: the only copy after the job was deleted from the store."""
 
     attempted_by: UUID = NOBODY
     unique_key: str | None = None
-    """It was given up when the job was taken; one that is put back gets it again."""
+    """The unique key was released when the job was fetched. A job that is put back takes it again."""
 
 
 class Ack(NamedTuple):
-    """The outcome of one claim. ``state`` is where the job goes.
+    """The outcome of one claim. ``state`` is the job's next state.
 
     ``claim`` is the fence: the store takes the ack only while the job is still executing under this claim.
     """
@@ -304,27 +304,27 @@ class Ack(NamedTuple):
     claim: int
     state: JobState
     started: float | None = None
-    """When the function began, ``time.monotonic()`` of this process. None: it never did."""
+    """When the function started, by ``time.monotonic()`` of this process. None: it did not start."""
     finished: float = 0.0
-    """When it ended, ``time.monotonic()`` of this process."""
+    """When it ended, by ``time.monotonic()`` of this process."""
     result: str | None = None
     error: str | None = None
     """A JSON object to append to the job's errors."""
     delay: float = 0.0
     """Seconds until a retryable or scheduled job is due."""
     is_spent: bool = True
-    """False gives the attempt back: handed back, snoozed, never begun."""
+    """False: the attempt does not count, because the job was handed back, was snoozed or never started."""
     note: str | None = None
     """A JSON object to merge into the meta of a job that is put back."""
     taken: TakenJob | None = None
-    """The job itself, if the store has it no more. It is put back only if it never began."""
+    """The job itself, if the store no longer has it. It is put back only if it never started."""
 
 
 class Acked(NamedTuple):
-    """What became of a batch of outcomes.
+    """The result of storing a batch of outcomes.
 
-    One record for the whole batch: of plain jobs the worker only asks whether an id was accepted, and a record for each
-    would be built to be thrown away. What concerns few jobs, such as flows or limits, gets a field of its own here.
+    One record for the whole batch: for plain jobs the worker needs only whether an id was accepted, so a record per job would
+    be wasted. Data that concerns few jobs, such as flows or limits, gets its own field here.
     """
 
     accepted: AbstractSet[int]
@@ -362,7 +362,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """One worker process, as it announces itself before its first fetch."""
+    """A worker process, as it registers before its first fetch."""
 
     id: UUID
     name: str
@@ -374,7 +374,7 @@ class WorkerInfo:
 
 
 class Heartbeat(NamedTuple):
-    """What a beat found: one row per known worker."""
+    """The result of a heartbeat: one row per known worker."""
 
     worker: UUID
     beat: int
@@ -383,7 +383,7 @@ class Heartbeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one run of the stager did."""
+    """The result of one run of the stager."""
 
     count: int
     queues: Sequence[str]
@@ -394,16 +394,16 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """What one rescue did."""
+    """The result of one rescue."""
 
     requeued: int = 0
     discarded: int = 0
     queues: Sequence[str] = ()
     """Queues that got available jobs."""
     cancelled: int = 0
-    """Somebody had asked for it while they executed."""
+    """Jobs for which a cancellation was requested while they executed."""
     left: int = 0
-    """Those that were passed over because another transaction holds them, or that were more than asked for."""
+    """Jobs that were skipped because another transaction locks them, or because they exceeded the limit."""
 
     @property
     def count(self) -> int:
@@ -411,30 +411,30 @@ class Rescued:
 
 
 class PruneRule(NamedTuple):
-    """Which finished jobs may go. Of several rules for a job, that of its task decides, then that of its queue."""
+    """Which finished jobs are deleted. A rule for the job's task takes precedence, then one for its queue."""
 
     state: JobState
     max_age: timedelta | None = None
-    """What finished longer ago goes. None: nothing goes for its age."""
+    """Delete jobs that finished longer ago than this. None: no limit by age."""
     max_count: int | None = None
-    """Of the jobs under this rule, only so many of the newest stay."""
+    """Keep only this many of the newest jobs under this rule."""
     queue: str | None = None
     task: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What one step of a pass over the history did."""
+    """The result of one step of a pass over the history."""
 
     count: int
-    """Jobs that were deleted; in a dry run, that would have been."""
+    """Number of deleted jobs; in a dry run, of jobs that would be deleted."""
     place: Any
-    """Where the next step goes on, in words of the engine. None: the pass is over."""
+    """Position at which the next step continues; only the engine interprets it. None: the pass is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who leads, by the store's clock."""
+    """The current leader, by the store's clock."""
 
     is_held: bool
     term: int
@@ -442,7 +442,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """Live jobs of one queue by state, and how long the oldest available one has waited."""
+    """The number of live jobs of one queue per state, and how long the oldest available one has waited."""
 
     queue: str
     states: Mapping[str, int] = field(default_factory=dict)

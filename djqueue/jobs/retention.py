@@ -1,4 +1,4 @@
-"""How long finished jobs are kept, as people write it: ages like "30 days", counts, per state, queue and task."""
+"""Parse how long finished jobs are kept: ages such as "30 days" and counts, per state, queue and task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_JOBS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is kept of the finished jobs in one state. Both None: all of them, for ever."""
+    """How many finished jobs in one state are kept, and for how long. Both None: all of them, for ever."""
 
     age: timedelta | None = None
     count: int | None = None
@@ -32,9 +32,9 @@ DEFAULT_RETENTION: Retention = {
 
 
 def parse_retention(where: str, value: object) -> tuple[dict[JobState, Keep], list[str]]:
-    """Read the option ``retention``; return the rules that are good, and a sentence about each that is not."""
+    """Parse the option ``retention``; return the valid rules, and a sentence about each invalid one."""
     if not isinstance(value, Mapping):
-        value = dict.fromkeys(sorted(FINAL_STATES), value)  # one rule for all of them
+        value = dict.fromkeys(sorted(FINAL_STATES), value)  # one rule for all states
     rules: dict[JobState, Keep] = {}
     problems: list[str] = []
     for state, keep in value.items():
@@ -49,7 +49,7 @@ def parse_retention(where: str, value: object) -> tuple[dict[JobState, Keep], li
 
 
 def prune_rules(general: Retention, queues: Mapping[str, Retention], tasks: Mapping[str, Retention]) -> list[PruneRule]:
-    """Return the rules for the engine. A queue or task says only what differs."""
+    """Return the rules for the engine. Queues and tasks override only the states that they name."""
     places: list[tuple[Retention, dict[str, str]]] = [(general, {})]
     places += [(retention, {"queue": queue}) for queue, retention in queues.items()]
     places += [(retention, {"task": task}) for task, retention in tasks.items()]

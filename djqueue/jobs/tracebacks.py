@@ -1,9 +1,9 @@
-"""The text of an exception with its traceback, as Python prints it, at a price that a storm of failures can pay.
+"""Format an exception with its traceback as Python does, but cheaply enough for many failures in a short time.
 
 To print a frame Python reads the source file, walks the positions of all its instructions and parses the line, to know
-what to underline: 50 to 100 microseconds, more than a short job takes. But the same instruction of the same code always
-prints the same, and jobs that fail fail at the same few places. So each place is printed once, by Python itself, and
-remembered.
+what to underline: 50 to 100 microseconds, more than a short job takes. But the same instruction of the same code
+always has the same text, and failing jobs usually fail in the same few places. So Python formats each place once, and the
+text is cached.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from djqueue.hooks import name_of_class
 _KEPT_PLACES = 5000
 
 _places: dict[tuple[int, int, int], tuple[CodeType, str]] = {}
-"""The text of a frame by its code, instruction and line. The code is kept, or its id could become another's; and it is
-known by its id because two functions of two files can be equal."""
+"""The text of a frame by its code, instruction and line. The code is referenced so that its id cannot be
+reused. The key is its id because functions of two files can have equal code."""
 
 
 _HINTED = (SyntaxError, ImportError, NameError, AttributeError, BaseExceptionGroup)
-"""Exceptions of which Python prints more than their name and their message."""
+"""Exceptions for which Python prints more than a name and a message."""
 
 
 def format_error(error: BaseException) -> str:
-    """Return what Python would print: causes, notes, groups and hints included. Never fails."""
+    """Return the text that Python would print, including causes, notes, groups and hints. Never fails."""
     try:
         if _is_plain(error):
-            # Almost all: then there is no need for Python's machinery at all.
+            # The usual case, which does not need the traceback module.
             lines = _frames(error.__traceback__)
             return "".join([*(["Traceback (most recent call last):\n"] if lines else []), *lines, _last_line(error)])
-        # All but the frames: with a limit of 0 Python does not look at any.
+        # Everything except the frames: with a limit of 0 Python does not read them.
         printed = TracebackException(type(error), error, error.__traceback__, limit=0, compact=True)
         _add_frames(printed, error)
         return "".join(printed.format())
-    except BaseException as failure:  # somebody else's __str__, __cause__ or source lines
+    except BaseException as failure:  # the project's __str__, __cause__ or source lines may fail
         return f"{name_of_class(error)}: the traceback cannot be shown ({name_of_class(failure)})"
 
 
@@ -62,7 +62,7 @@ def _last_line(error: BaseException) -> str:
 
 
 class _Frames(StackSummary):
-    """Frames that are text already."""
+    """Frames that are already formatted."""
 
     def format(self, **options: Any) -> list[str]:
         return list(map(str, self))
@@ -70,7 +70,7 @@ class _Frames(StackSummary):
 
 def _add_frames(printed: TracebackException, error: BaseException) -> None:
     todo: list[tuple[TracebackException, BaseException]] = [(printed, error)]
-    while todo:  # no recursion: a chain may be long
+    while todo:  # a loop, because a chain may be too long for recursion
         printed, error = todo.pop()
         printed.stack = _Frames(_frames(error.__traceback__))
         if printed.__cause__ is not None and error.__cause__ is not None:
@@ -82,7 +82,7 @@ def _add_frames(printed: TracebackException, error: BaseException) -> None:
 
 
 def _frames(traceback: TracebackType | None) -> list[Any]:
-    """Return the text of each frame; of one that repeats itself, as Python does, three times and a count."""
+    """Return the text of each frame. A repeated frame is shown three times and then counted, as Python does."""
     frames: list[str] = []
     last = ("", 0, "")
     repeats = 0
@@ -108,7 +108,7 @@ def _close(frames: list[str], repeats: int) -> None:
 def _frame(traceback: TracebackType, code: CodeType) -> str:
     key = (id(code), traceback.tb_lasti, traceback.tb_lineno)
     if (known := _places.get(key)) is None:
-        if len(_places) >= _KEPT_PLACES:  # code that is made anew each time, by templates for example
+        if len(_places) >= _KEPT_PLACES:  # code that is compiled anew each time, by templates for example
             _places.clear()
         known = _places[key] = (code, "".join(format_tb(traceback, limit=1)))
     return known[1]

@@ -9,6 +9,9 @@ from django.core.management.base import BaseCommand, OutputWrapper
 
 from djqueue.runtime import logs
 
+EXIT_INTERRUPTED = 130
+"""Ended by Ctrl-C."""
+
 
 class ReportingCommand(BaseCommand):
     """A command that ignores a closed or full standard output and standard error.

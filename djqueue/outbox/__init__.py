@@ -1,1 +1,1 @@
-"""Jobs between a transaction and a store that lies outside of it."""
+"""Pass jobs from a transaction to a store that is not part of it."""

@@ -1,11 +1,11 @@
-"""Follow the caller's transaction with a store that takes no part in it.
+"""Send jobs to a store outside the database when the caller's transaction commits.
 
-What a transaction enqueues gets its ids at once and goes into the store when Django says that the transaction is committed:
-a rollback, and that of a savepoint, takes it along. Until then it waits as text, beyond a few megabytes in a temporary file,
-so ``enqueue_many`` of a million jobs takes no more memory inside of a transaction than outside.
+Jobs enqueued in a transaction get their ids at once and are sent when Django reports the commit. A rollback of the
+transaction, or of a savepoint, drops them. Until then they are kept as text, beyond a few megabytes in a temporary file, so
+``enqueue_many`` of a million jobs needs no more memory in a transaction than outside one.
 
-What goes wrong after the commit must not reach the caller, whose work is done, nor anybody else's callback. It is logged,
-with the ids, and the jobs are lost, unless there is an outbox: then their rows stay, and the relay of the leader sends them.
+An error after the commit is logged with the ids and not raised: the caller's work is committed, and other callbacks must
+still run. The jobs are lost, unless there is an outbox: then their rows remain, and the relay of the leader sends them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from djqueue.outbox.unique import holders_now, refused
 
 _IN_MEMORY_BYTES = 4 * 1024 * 1024
 _JOBS_TOGETHER = 1000
-"""What was enqueued one by one goes into the store together."""
+"""Maximum number of single enqueues that are sent together."""
 _CHARACTERS_TOGETHER = 16_000_000
-"""A thousand jobs of the largest arguments would take gigabytes, here and in one message to the server."""
+"""Maximum size of what is sent together: a thousand jobs with the largest arguments would take gigabytes."""
 _PUSH_CHARACTERS = 1_000_000
-"""What one push of many jobs takes, and so one row of an outbox: databases limit the size of a statement."""
+"""Maximum size of one insert of many jobs, and so of one outbox row: databases limit the size of a statement."""
 
 
 class AfterCommit:
-    """What one transaction enqueues, or one savepoint of it: it takes inserts, and is an ``on_commit`` hook."""
+    """The jobs enqueued in one transaction or savepoint. Accepts inserts, and is an ``on_commit`` hook."""
 
     def __init__(self, engine: PendingEngine, outbox: Outbox | None, stock: IdPool | None) -> None:
         """``stock`` goes with an outbox."""
@@ -55,7 +55,7 @@ class AfterCommit:
         self._rows: list[UUID] = []
         self._absence: EngineUnavailable | None = None
         self._texts = SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
-        # Also when Django drops the hook with its transaction.
+        # This also runs if Django drops the hook with its transaction.
         weakref.finalize(self, self._texts.close)
 
     def insert_one(self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False) -> InsertedJob:
@@ -64,13 +64,13 @@ class AfterCommit:
         return inserted
 
     def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]:
-        """Promise each job an id, or answer with the job that holds its unique key already."""
+        """Reserve an id for each job, or return the job that already holds its unique key."""
         if all(job.unique_key is None for job in jobs):
             return self._promise(jobs, rule)
         holders = holders_now(self._engine, self.stock, jobs, rule)
         if rule.is_exclusive and holders:
             return refused(jobs, holders)
-        # A duplicate that changes its holder does so when it comes in; any other is answered here.
+        # A duplicate that changes its holder does so when it reaches the store. Any other is decided here.
         changes = rule.replace or rule.reschedule
         waiting = [job for job in jobs if changes or job.unique_key not in holders]
         promised = iter(self._promise(waiting, rule) if waiting else ())
@@ -89,7 +89,7 @@ class AfterCommit:
         return [InsertedJob(id, _state(job, now), now) for id, job in zip(ids, jobs, strict=True)]
 
     def insert_many(self, job: NewJob, arguments: Sequence[Encoded]) -> InsertedMany:
-        """Promise each job an id."""
+        """Reserve an id for each job."""
         ids = self._ids.reserve(len(arguments))
         for first, last in _parts([len(args) + len(kwargs) for args, kwargs in arguments]):
             self._add(PendingInsert(jobs=[job], ids=ids[first:last], arguments=arguments[first:last]))
@@ -97,7 +97,7 @@ class AfterCommit:
         return InsertedMany(ids, _state(job, now), now)
 
     def __call__(self) -> None:
-        """Send it all. Never raises: what cannot be sent is lost, or left to the relay."""
+        """Send all jobs. Never raises: jobs that cannot be sent are lost, or left to the relay if there is an outbox."""
         if self.stock is not None and self.stock.is_away:
             return
         try:
@@ -113,7 +113,7 @@ class AfterCommit:
             if self._outbox is not None:
                 self._outbox.delete(sent)
         except Exception as error:
-            # With an outbox, nothing is lost by it: the relay finds the rows, and the store that it has these jobs.
+            # With an outbox no job is lost: the relay finds the rows, and the store ignores jobs that it already has.
             telemetry.emit("djqueue.enqueue.failure", logging.ERROR, exc_info=error, error=str(error))
 
     def _add(self, push: PendingInsert) -> None:
@@ -129,14 +129,14 @@ class AfterCommit:
             yield PendingInsert.from_text(line.decode())
 
     def _send(self, pushes: Sequence[PendingInsert]) -> list[Exception | None]:
-        """Send some together; return what kept each from its way."""
+        """Send several inserts together; return the error of each one that failed."""
         if self._absence is not None:
-            # Each would only wait for the same silence, and the caller with it.
+            # Trying each one alone would only make the caller wait for the same timeout again.
             return [self._absence] * len(pushes)
         try:
             _merged(pushes).send(self._engine)
         except EngineRefused as error:
-            # One of them cannot be stored. The others can.
+            # One of them cannot be stored; the others can.
             return [error] if len(pushes) == 1 else [self._send([push])[0] for push in pushes]
         except Exception as error:
             if isinstance(error, EngineUnavailable):
@@ -165,19 +165,19 @@ class AfterCommit:
 def following(
     connection: BaseDatabaseWrapper, backend: str, engine: PendingEngine, outbox: Outbox | None, stock: IdPool | None
 ) -> AfterCommit | None:
-    """Return what takes the inserts of the caller's transaction; None if there is no transaction."""
+    """Return the object that accepts the inserts of the caller's transaction, or None if there is no transaction."""
     if not connection.in_atomic_block:
         if connection.connection is None or connection.autocommit:
             return None
         if outbox is not None:
-            # Nobody tells of the end of a transaction that is managed by hand: the relay will find the rows.
+            # Django does not report the end of a manually managed transaction. The relay will find the rows.
             return AfterCommit(engine, outbox, stock)
     pending: dict[str, tuple[weakref.ref[AfterCommit], int]] = connection.__dict__.setdefault("_djqueue_deferred", {})
     hooks = commit_hooks(connection)
     known, place = pending.get(backend, (None, 0))
     hook = None if known is None else known()
-    # Django drops hooks with their savepoint, so one of another savepoint does not do. Looking at one place instead of
-    # through the list keeps ten thousand enqueues beside ten thousand hooks of the application linear.
+    # Django drops hooks with their savepoint, so each savepoint needs its own hook. Checking one position instead of
+    # the whole list keeps ten thousand enqueues linear if the application has ten thousand hooks too.
     if (
         hook is not None
         and place < len(hooks)
@@ -187,13 +187,13 @@ def following(
         return hook
     hook = AfterCommit(engine, outbox, stock)
     transaction.on_commit(hook, using=connection.alias, robust=True)
-    # Weakly: a hook that Django drops must not keep its file open.
+    # A weak reference, so that a hook that Django drops does not keep its file open.
     pending[backend] = (weakref.ref(hook), len(hooks) - 1)
     return hook
 
 
 def _parts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of parts that are not too large."""
+    """Yield the bounds of parts that are within the size limits."""
     first, characters = 0, 0
     for place, size in enumerate(sizes):
         if characters and characters + size > _PUSH_CHARACTERS:
@@ -204,7 +204,7 @@ def _parts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _together(pushes: Iterable[PendingInsert]) -> Iterator[list[PendingInsert]]:
-    """Yield what can be stored at once, in order."""
+    """Yield the inserts in order, grouped into those that can be sent together."""
     some: list[PendingInsert] = []
     count = characters = 0
     for push in pushes:

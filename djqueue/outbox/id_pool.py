@@ -1,10 +1,10 @@
-"""Ids that this process may promise although the store is away.
+"""Keep ids in reserve, so that enqueues continue while the store is unavailable.
 
 With an outbox a transaction needs the store only for its ids: its jobs are safe in their rows. So each process keeps some ids
-in stock, and goes on for a while when the store does not answer. Nor does it ask at each commit then: a server that swallows
-everything would hold up every request for seconds; the relay sends the rows when the store is back.
+in a pool and can continue for a while when the store does not answer. Nor does it contact the store at each commit then: a
+server that accepts connections but does not answer would delay every request for seconds. The relay sends the rows later.
 
-Without an outbox there is no stock: the question for an id is what tells the caller, before the commit, that its job would be lost.
+Without an outbox there is no pool: the failed request for an id tells the caller, before the commit, that the job would be lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from djqueue.outbox.pending_insert import PendingEngine
 
 STOCK = 1000
 _AWAY_SECONDS = 5.0
-"""For so long after it did not answer, the store is not asked again if that can be helped."""
+"""After a failure, the store is not contacted again for this long unless it is necessary."""
 
 
 class IdPool:
-    """Of one engine; shared by all threads."""
+    """The ids of one engine, shared by all threads."""
 
     def __init__(self, engine: PendingEngine) -> None:
         self._engine = engine
@@ -35,20 +35,20 @@ class IdPool:
 
     @property
     def is_away(self) -> bool:
-        """Whether the store did not answer a moment ago."""
+        """Whether the store recently failed to answer."""
         return time.monotonic() < self._away_until
 
     def note_absence(self) -> None:
         self._away_until = time.monotonic() + _AWAY_SECONDS
 
     def reserve(self, count: int) -> Sequence[int]:
-        """Return ids that follow one another; ``EngineUnavailable`` if there are not enough and the store does not answer.
+        """Return consecutive ids; raise ``EngineUnavailable`` if there are not enough and the store does not answer.
 
-        The store is asked without the lock: while one caller waits for its answer, the others take what is left.
+        The store is contacted without the lock, so that other callers can use the remaining ids meanwhile.
         """
         with self._lock:
             if self._pid != os.getpid():
-                # A child must not promise what its parent promises too.
+                # A forked child must not use the ids of its parent.
                 self._pid, self._ids, self._is_refilling = os.getpid(), (), False
             ids: Sequence[int] = ()
             if len(self._ids) >= count:

@@ -1,4 +1,4 @@
-"""What takes new jobs."""
+"""The protocol of objects that accept new jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, U
 
 
 class Inserts(Protocol):
-    """An engine, or what keeps jobs until they may go there."""
+    """An engine, or an object that keeps jobs until they can be sent to one."""
 
     def insert_one(self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False) -> InsertedJob: ...
 

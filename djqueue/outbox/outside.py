@@ -1,6 +1,6 @@
-"""Store the jobs of an ``enqueue_many`` outside of a transaction, in a store that knows no transactions of the database.
+"""Store the jobs of an ``enqueue_many`` outside a transaction, in a store that is not part of the database.
 
-The jobs get ids of ours, so that a batch may be sent twice: the store leaves alone what it has already.
+The ids are reserved first, so that a batch can be sent twice: the store ignores jobs that it already has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from djqueue.outbox.pending_insert import PendingEngine, again
 from djqueue.outbox.unique import refused
 
 _WITHDRAWN = 1000
-"""Jobs that are deleted by one call."""
+"""Number of jobs that one call deletes."""
 
 
 class OutsideTransaction:
@@ -25,7 +25,7 @@ class OutsideTransaction:
         self._engine = engine
         self._stored = array("q")
         self.has_begun = False
-        """Whether something may be stored."""
+        """Whether any job may have been stored."""
 
     def insert(self, jobs: Sequence[NewJob], *, rule: UniqueRule = LIVE_ONLY) -> list[InsertedJob]:
         if rule.is_exclusive:
@@ -50,7 +50,7 @@ class OutsideTransaction:
         return answer
 
     def withdraw(self) -> None:
-        """Delete what is stored of a call that stores nothing, except what a worker has begun already."""
+        """Delete the stored jobs of a failed call, except those that a worker has already started."""
         for some in (self._stored[first : first + _WITHDRAWN] for first in range(0, len(self._stored), _WITHDRAWN)):
             self._engine.delete(some)
 
@@ -59,13 +59,13 @@ class OutsideTransaction:
         return f"{len(self._stored):,} jobs are stored, and perhaps those of the batch that was being sent."
 
     def _reserve(self, count: int) -> Sequence[int]:
-        # While nothing is stored, the error itself is enough.
+        # If no job is stored, the original error is enough.
         with self._reporting() if self._stored else nullcontext():
             return again(lambda: self._engine.reserve(count))
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Report how much was stored if the store stops answering."""
+        """Report how many jobs were stored if the store stops answering."""
         self.has_begun = True
         try:
             yield

@@ -1,10 +1,10 @@
-"""Jobs on their way from a transaction into a store that lies outside of it.
+"""Inserts that wait to be sent from a transaction to a store outside it.
 
-A push is one insert that waits: its jobs, with the ids that they were promised. It is idempotent by these ids, so whoever
-does not know whether it arrived sends it again.
+A pending insert holds jobs with the ids reserved for them. The ids make it idempotent, so a sender that does not know
+whether it arrived sends it again.
 
-While it waits it is a text, in memory, in a temporary file or in a row of the outbox. Such a row may be read by an older or
-a newer djqueue, so it has names for everything and leaves out what is as it is by default.
+While it waits it is kept as text: in memory, in a temporary file or in a row of the outbox. An older or newer djqueue may
+read that row, so all values are named and defaults are omitted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from djqueue.jobs.records import LIVE_ONLY, Controlled, InsertedJob, InsertedMan
 
 _Answer = TypeVar("_Answer")
 _AT_ONCE_SECONDS = 1.0
-"""A connection that has died unnoticed fails this soon, and another one may not."""
+"""A dead connection fails within this time, and a retry on a new connection may succeed."""
 _NO_TIME = timedelta(microseconds=1)
 
 
 class PendingEngine(Protocol):
-    """An engine that stores jobs under ids which it gave out before."""
+    """An engine that stores jobs under ids which it has reserved before."""
 
     def reserve(self, count: int) -> Sequence[int]: ...
 
@@ -52,7 +52,7 @@ class PendingEngine(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingInsert:
     jobs: Sequence[NewJob]
-    """Those to store; with ``arguments``, the one that says what all have in common."""
+    """The jobs to store. With ``arguments``, one job that holds the values that all have in common."""
     ids: Sequence[int]
     rule: UniqueRule = LIVE_ONLY
     arguments: Sequence[Encoded] | None = None
@@ -66,7 +66,7 @@ class PendingInsert:
         answers = again(lambda: engine.insert(self.jobs, rule=self.rule, ids=self.ids))
         for new, id, answer in zip(self.jobs, self.ids, answers, strict=True):
             if answer.was_duplicate:
-                # The caller was given this id, and nobody can tell it anything any more.
+                # The caller already has this id and can no longer be informed.
                 telemetry.emit(
                     "djqueue.enqueue.duplicate",
                     logging.WARNING if self.rule.is_exclusive else logging.INFO,
@@ -76,7 +76,7 @@ class PendingInsert:
                 )
 
     def aged(self, age: timedelta) -> Self:
-        """Return it as it is after so long: what counts from the enqueue must not begin anew with each try."""
+        """Return the insert as of ``age`` later, so that delays count from the enqueue and not from each attempt to send."""
 
         def older(job: NewJob) -> NewJob:
             delay = None if job.delay is None else max(timedelta(0), job.delay - age)
@@ -109,7 +109,7 @@ class PendingInsert:
 
 
 def again(insert: Callable[[], _Answer]) -> _Answer:
-    """Insert, and once more if that failed at once: with ids, it does not matter what the first try did."""
+    """Insert, and retry once after a quick failure. The ids make the retry safe whatever the first attempt did."""
     began = time.monotonic()
     try:
         return insert()
@@ -142,7 +142,7 @@ def _as_plain(value: object) -> object:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
-        # Whoever sends it may have another TIME_ZONE.
+        # The process that sends it may have another TIME_ZONE.
         return as_aware(value).isoformat()
     raise TypeError(f"{value!r} has no place in a push.")
 

@@ -1,10 +1,10 @@
-"""The outbox: what a transaction enqueued for a store outside of its database, until it is there.
+"""The outbox: rows for jobs that were enqueued in a transaction and are not yet in the store.
 
 A row is written in the caller's transaction, so it commits and rolls back with the caller's data. After the commit its jobs
-are sent to the store and the row is deleted. Whoever is killed in between leaves the row, and the leader of the workers sends
-its jobs later (``maintenance/relay.py``). Both may do it at the same time: a push is idempotent.
+are sent to the store and the row is deleted. If the process is killed in between, the row remains, and the leader of the workers
+sends its jobs later (``maintenance/relay.py``). Both may send them at the same time, because a pending insert is idempotent.
 
-The table is plain Django, for the database may be any: no row lives long enough to need more.
+The table uses only Django's ORM, because the database can be of any vendor. Rows are short-lived, so that is fast enough.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _READ_CHARACTERS = 16_000_000
 _DELETED_AT_ONCE = 500
-"""A statement takes so many parameters on every database."""
+"""The number of parameters that a statement can have on every database."""
 
 
 class Waiting(NamedTuple):
-    """A row that is still there."""
+    """A row that has not been sent yet."""
 
     id: UUID
     text: str
@@ -58,11 +58,11 @@ class Outbox:
         with _told(self._database):
             for start in range(0, len(ids), _DELETED_AT_ONCE):
                 rows = self._rows().filter(id__in=ids[start : start + _DELETED_AT_ONCE])
-                # delete() would read them first wherever somebody listens to the deletion of any model.
+                # delete() would first read the rows if the project has a receiver for the deletion of any model.
                 delete_rows(rows, self._database)
 
     def delete_unlocked(self, ids: Sequence[UUID]) -> None:
-        """As ``delete``, but leave the rows that another transaction holds, on databases that can pass over them."""
+        """Like ``delete``, but skip rows that another transaction locks, on databases with SKIP LOCKED."""
         features = connections[self._database].features
         if ids and features.has_select_for_update_skip_locked:
             with _told(self._database), transaction.atomic(self._database):
@@ -72,11 +72,11 @@ class Outbox:
             self.delete(ids)
 
     def waiting(self, age: timedelta, limit: int, but: Collection[UUID] = ()) -> list[Waiting]:
-        """Return rows that are at least so old, the oldest first, except those named in ``but``; for djqueue's own threads."""
+        """Return rows of at least this age, oldest first, except those in ``but``. Only for djqueue's own threads."""
         waited = ExpressionWrapper(Now() - F("created_at"), output_field=DurationField())
         rows = self._rows().filter(created_at__lte=Now() - age).exclude(id__in=but).order_by("created_at")
         with _reconnected(self._database):
-            # Their lengths first: a row may hold a job of many megabytes, and as many rows would be too much at once.
+            # Lengths are read first: a row may hold many megabytes, and many such rows would take too much memory.
             sizes = list(rows.annotate(size=Length("text")).values_list("id", "size")[:limit])
             totals = accumulate(size for _, size in sizes)
             ids = [id for (id, _), total in zip(sizes, totals, strict=True) if total <= _READ_CHARACTERS] or [
@@ -86,14 +86,14 @@ class Outbox:
             return [Waiting(*row) for row in found]
 
     def oldest_seconds(self) -> float | None:
-        """Return for how long the oldest row has waited; None if there is none."""
+        """Return how long the oldest row has waited, or None if there is no row."""
         waited = ExpressionWrapper(Now() - Min("created_at"), output_field=DurationField())
         with _reconnected(self._database):
             age = self._rows().aggregate(age=waited)["age"]
         return None if age is None else float(age.total_seconds())
 
     def close(self) -> None:
-        """Close the connection of this thread."""
+        """Close this thread's connection."""
         connections[self._database].close()
 
     def _rows(self) -> QuerySet[OutboxRow]:
@@ -113,7 +113,7 @@ def _told(alias: str) -> Iterator[None]:
 
 @contextmanager
 def _reconnected(alias: str) -> Iterator[None]:
-    """Use a connection that nobody else looks after: it may have ended since, and is not left behind broken."""
+    """Use a connection that Django does not manage: replace it if it has been closed, and close it after an error."""
     connection = connections[alias]
     connection.close_if_unusable_or_obsolete()
     try:

@@ -1,10 +1,10 @@
-"""Duplicates inside of a transaction that the store takes no part in.
+"""Find duplicates in a transaction that the store is not part of.
 
-Which job holds a unique key is decided when the job goes into the store, because only then does it exist. ``enqueue`` looks
-there too, so it can answer as PostgreSQL would about jobs that are there already: the holder of the key is returned, or
-raised as ``DuplicateJob``, and nothing is stored for the duplicate. What it cannot see is a job that takes the key between
-then and the commit, or that waits in another transaction, or in the same one. Then no job is stored under the promised id,
-and an event reports that, as a warning if the task says ``on_conflict="raise"``. Refusing such a task inside of
+Which job holds a unique key is decided when the job goes into the store, because only then does it exist. ``enqueue`` reads
+the store too, so for jobs that are already there it behaves as on PostgreSQL: it returns the holder of the key, or raises
+``DuplicateJob``, and stores nothing for the duplicate. It cannot see a job that takes the key between then and the commit,
+or that waits in another transaction or in the same one. Then no job is stored under the reserved id, and an event reports
+that, as a warning if the task says ``on_conflict="raise"``. Refusing such a task inside of
 transactions would be stricter, but it would break each request under ATOMIC_REQUESTS and each TestCase for the sake of a race.
 """
 
@@ -23,9 +23,9 @@ from djqueue.outbox.pending_insert import PendingEngine
 def holders_now(
     engine: PendingEngine, stock: IdPool | None, jobs: Sequence[NewJob], rule: UniqueRule
 ) -> dict[str, InsertedJob]:
-    """Return the jobs that hold the keys of these, by key, as far as the store can tell now."""
-    # Which job a follow-up follows, if any, is seen when it comes in. Nor is a store asked that did not answer a moment
-    # ago, if the answer is not needed.
+    """Return the jobs that currently hold the unique keys of these jobs in the store, by key."""
+    # The holder for a follow-up is looked up when the job reaches the store. A store that recently failed to answer
+    # is not contacted if the answer is not needed.
     if rule.follow_up or (stock is not None and stock.is_away and not rule.is_exclusive):
         return {}
     try:
@@ -38,6 +38,6 @@ def holders_now(
 
 
 def refused(jobs: Sequence[NewJob], holders: Mapping[str, InsertedJob]) -> list[InsertedJob]:
-    """Answer for jobs of which none is stored because some are duplicates: the caller raises an error for the first of these."""
+    """Return the responses for jobs of which none is stored because some are duplicates. The caller raises for the first one."""
     nothing = InsertedJob(0, JobState.AVAILABLE, datetime.now(UTC))
     return [holders.get(str(job.unique_key), nothing) for job in jobs]

@@ -1,1 +1,1 @@
-"""What a project decorates and gets back: tasks, their options, results, unique keys and backoffs."""
+"""Tasks, their options, results, unique keys and backoffs."""

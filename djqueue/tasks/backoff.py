@@ -1,6 +1,6 @@
-"""How long to wait before the next attempt. Pure arithmetic: no clock, no I/O.
+"""Compute how long to wait before the next attempt, without a clock and without I/O.
 
-What a task may give as its ``backoff``::
+A task's ``backoff`` can be::
 
     None                          the default: Exponential()
     30 · timedelta(seconds=30)    always this long
@@ -9,11 +9,11 @@ What a task may give as its ``backoff``::
     Exponential()                 15 + 2 ** attempt seconds: 17, 19, 23, 31, 47, 79 … at most a day
     callable(attempt, exception)  any of the above for this attempt, seconds as a rule
 
-``attempt`` is the attempt that just failed, from 1. With the default a job of 20 attempts is given up after
-four and a half days, and has been tried ten times in the first half hour.
+``attempt`` is the attempt that just failed, from 1. With the default, a job with 20 attempts is
+discarded after four and a half days, and is attempted ten times in the first half hour.
 
-Whatever is given, the answer is a number of seconds from 0 to 365 days. A callable that raises or returns something else
-is logged, and the default is used: a mistake in a backoff must not lose the job.
+The result is always a number of seconds from 0 to 365 days. If a callable raises or returns another value, the failure
+is logged and the default is used, so that a mistake in a backoff does not lose the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from djqueue import hooks
 
 DAY = 86_400.0
 LIMIT = 365 * DAY
-"""No wait is longer: far times overflow a timestamp, and a year is a typing mistake already."""
+"""The longest wait. Later times would overflow a timestamp, and a wait of a year is already a mistake."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -44,9 +44,9 @@ def _require_seconds(name: str, value: object) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Growing:
     maximum: float = DAY
-    """Seconds; no wait is longer."""
+    """The longest wait, in seconds."""
     jitter: float = 0.1
-    """The part of a wait that is left to chance, so that jobs that failed together come back apart.
+    """The random part of a wait, from 0 to 1, so that jobs which failed together are not retried together.
 
     It makes waits shorter, never longer."""
 
@@ -67,7 +67,7 @@ class Linear(_Growing):
     step: float = 15.0
 
     def __post_init__(self) -> None:
-        # Zero-argument super() fails in a class made anew by slots=True.
+        # slots=True creates a new class, in which zero-argument super() fails.
         _Growing.__post_init__(self)
         _require_seconds("step", self.step)
 
@@ -108,7 +108,7 @@ def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | Non
     try:
         chosen: Any = backoff
         if callable(backoff):
-            chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only where nobody raised anything
+            chosen = backoff(attempt, exception)  # type: ignore[arg-type]  # None only if no exception was raised
         if chosen is not None and (seconds := _seconds(chosen, attempt)) is None:
             raise ValueError(f"Invalid return value {chosen!r}: use a number of seconds.")
     except BaseException as error:
@@ -117,7 +117,7 @@ def delay_seconds(backoff: Backoff, attempt: int, exception: BaseException | Non
 
 
 def problem_of(backoff: object) -> str:
-    """Say in a sentence what is wrong with a ``backoff``; '' if nothing is."""
+    """Return what is wrong with a ``backoff``, or an empty string."""
     if backoff is None or callable(backoff):
         return ""
     waits = list(backoff) if isinstance(backoff, list | tuple) else [backoff]
@@ -136,11 +136,11 @@ def problem_of(backoff: object) -> str:
 
 
 def _seconds(wait: Any, attempt: int) -> float | None:
-    """Read a wait as seconds. None: it is none."""
+    """Convert a wait to seconds, or return None if it is not a wait."""
     if isinstance(wait, list | tuple) and wait:
         wait = wait[min(max(1, attempt), len(wait)) - 1]
     if isinstance(wait, timedelta):
         return wait.total_seconds()
-    if _is_number(wait) and wait == wait:  # NaN is not itself
+    if _is_number(wait) and wait == wait:  # NaN is not equal to itself
         return float(min(max(wait, -LIMIT), LIMIT * 2))
     return None

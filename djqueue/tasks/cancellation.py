@@ -1,4 +1,4 @@
-"""A request to stop, as the running task sees it."""
+"""A request to stop that the running task can read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 
 
 class Cancelled:
-    """Event-like: a task asks ``context.cancelled.is_set()`` between two steps, or waits on it instead of sleeping.
+    """Event-like: a task checks ``context.cancelled.is_set()`` between two steps, or waits on it instead of sleeping.
 
-    Set when somebody cancels the job, when its timeout has passed, and when its worker is told to leave at once. It asks
-    only; a task that does not look goes on.
+    Set when the job is cancelled, when its timeout has passed, and when its worker has to stop at once. It is only a
+    request: a task that does not check it keeps running.
     """
 
     __slots__ = ("_event", "reason")
@@ -17,7 +17,7 @@ class Cancelled:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.reason = ""
-        """Why, in a sentence; '' while it is not set."""
+        """The reason as a sentence; empty while the event is not set."""
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -30,7 +30,7 @@ class Cancelled:
         return self._event.wait(timeout)
 
     def set(self, reason: str) -> None:
-        """Ask the task to stop. The first reason stays."""
+        """Ask the task to stop. Later calls do not change the first reason."""
         if not self._event.is_set():
             self.reason = reason
             self._event.set()

@@ -20,20 +20,20 @@ _decode = json.JSONDecoder().decode
 
 
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> NewJob:
-    """Return a job of a valid task, in the context of the caller; raise ``InvalidJob`` if it cannot be enqueued."""
+    """Return a job of a valid task with the caller's context; raise ``InvalidJob`` if it cannot be enqueued."""
     encoded = encode_arguments(args, kwargs, options.max_args_bytes)
     check_arguments(task, args, kwargs)
     return encoded_job(task, encoded, propagation.capture(), options)
 
 
 def encoded_job(task: Task, encoded: Encoded, meta: str, options: Options) -> NewJob:
-    """Return a job whose arguments are checked and encoded already."""
+    """Return a job whose arguments are already checked and encoded."""
     key, delay = None, task.run_in
     if (rule := task.unique) is not None:
         args = _decode(encoded.args)
         kwargs = {} if encoded.kwargs == "{}" else _decode(encoded.kwargs)
         key = key_of(rule, task.module_path, task.func, args, kwargs, takes_context=task.takes_context)
-        delay = rule.debounce or delay
+        delay = rule.debounce or delay  # type: ignore[assignment]  # Unique has converted it to a timedelta
     if task.compress:
         encoded = compressed(encoded)
     return NewJob(

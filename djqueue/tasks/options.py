@@ -1,7 +1,7 @@
-"""What a task's options may be, what they become, and how a wrong one is told.
+"""Checks and conversions of a task's options.
 
-An option is a field of ``Task`` with ``option(...)`` as its metadata; the loops in ``tasks.py`` find it there. A check
-returns a sentence about what is wrong, or nothing.
+An option is a field of ``Task`` with ``option(...)`` as its metadata; ``task.py`` reads it from there. A check returns a
+sentence about what is wrong, or an empty string.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[object], str]
 
 
 def option(check: Check, *, per_job: bool = False, convert: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """Return a field's metadata. ``per_job``: kept in the job's row, so that ``using()`` can change it for one job."""
+    """Return a field's metadata. ``per_job``: stored in the job's row, so ``using()`` can change the option for one job."""
     return {"problem_of": check, "per_job": per_job, "convert": convert}
 
 
@@ -35,7 +35,7 @@ def max_attempts_problem(value: object) -> str:
 
 
 def run_in_problem(value: object) -> str:
-    # What is over already is due at once, on every backend. Beyond a hundred years in either direction nothing is meant.
+    # A negative duration means due at once, on every backend. More than 100 years in either direction is a mistake.
     if value is None or (isinstance(value, timedelta) and abs(value) <= MAX_DELAY):
         return ""
     return (
@@ -96,7 +96,7 @@ def timezone_problem(value: object) -> str:
     return f"Invalid timezone {value!r:.80}: use the name of a time zone like 'Europe/Berlin'."
 
 
-# What they become
+# Conversions
 
 
 @overload
@@ -108,7 +108,7 @@ def as_timedelta(value: object) -> timedelta | None:
 
 
 def as_start(value: object) -> datetime | timedelta:
-    """Read what ``run_after`` takes: a time, or how long from now."""
+    """Convert a value of ``run_after`` to a time, or to a duration from now."""
     if isinstance(value, datetime | timedelta):
         return value
     try:
@@ -136,9 +136,23 @@ def frozen(value: Any) -> Any:
 
 # Names
 
+_FOREIGN_METHODS = frozenset(
+    ("delay", "apply_async", "apply", "send", "send_with_options", "schedule", "defer", "defer_async", "s", "si")
+)
+"""The methods that enqueue a job in other job queues."""
+
+
+def missing_attribute(class_name: str, name: str) -> str:
+    """Return the message of the ``AttributeError`` for an attribute that a task does not have."""
+    if name in _FOREIGN_METHODS:
+        return (
+            f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
+        )
+    return f"{class_name!r} object has no attribute {name!r}"
+
 
 def refuse_unknown(where: str, given: Mapping[str, Any], known: Sequence[str], static: Sequence[str]) -> None:
-    """Raise a ``TypeError`` that names the keywords of ``@task`` or ``using()`` if one was given that is none."""
+    """Raise a ``TypeError`` that lists the keywords of ``@task`` or ``using()`` if an unknown one was given."""
     if unknown := sorted(set(given) - set(known)):
         keywords = sorted({"priority", "queue_name", "backend", "takes_context", *known})
         if where == "using()":

@@ -1,8 +1,8 @@
-"""Which tasks this process knows, by name.
+"""Look up the tasks of this process by name.
 
-A row names a task; here is the only place where that name becomes a function. Looking up never imports what
-a row says: a task is known once its module was imported by the project, or by ``autodiscover``, which
-imports the ``tasks`` modules of INSTALLED_APPS and nothing else.
+A row stores the name of its task, and only this module resolves that name to a function. A lookup never imports the module
+that a row names. A task is known once its module was imported by the project or by ``autodiscover``, which imports only the
+``tasks`` modules of INSTALLED_APPS.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _is_discovered = False
 
 
 def known() -> dict[str, Task]:
-    """Return the tasks of this process by name. A copy."""
+    """Return a copy of the mapping of this process's tasks by name."""
     return dict(KNOWN)
 
 
 def find(name: str) -> Task:
     """Return the task of this name; raise ``UnknownTask`` if there is none.
 
-    The first name that is not known starts ``autodiscover``, so that a web process which never imported an
-    app's tasks can read their results.
+    The first unknown name starts ``autodiscover``, so that a web process that never imported an app's tasks can read
+    their results.
     """
     task = KNOWN.get(name) or FORMER_NAMES.get(name)
     if task is None and apps.ready and not _is_discovered:
@@ -49,7 +49,7 @@ def find(name: str) -> Task:
 def autodiscover() -> dict[str, str]:
     """Import the ``tasks`` modules of all installed apps; return those that failed, with the error.
 
-    One broken module must not keep the tasks of all other apps from running: it is logged with its traceback.
+    A broken module is logged with its traceback, so that the tasks of all other apps still run.
     """
     global _is_discovered
     with _discovery:
@@ -72,15 +72,15 @@ def autodiscover() -> dict[str, str]:
 
 
 def autodiscover_once() -> None:
-    """Import the ``tasks`` modules, unless this process has done so."""
+    """Import the ``tasks`` modules unless this process has already done so."""
     if not _is_discovered:
         autodiscover()
 
 
 def _adopt(names: dict[str, object]) -> None:
-    """Make tasks of other backends known: ``using(backend=…)`` may send them to djqueue."""
+    """Register tasks of other backends, because ``using(backend=…)`` may send their jobs to djqueue."""
     for value in list(names.values()):
-        # Not isinstance: it asks lazy objects of the module for their class, and so wakes them or fails.
+        # Not isinstance(): it reads the __class__ of the module's lazy objects, which evaluates them or fails.
         if issubclass(type(value), compat.Task) and not issubclass(type(value), Task):
             Task.of(value)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What became of a job, in the words of django.tasks; ``job`` is what djqueue knows beyond them.
+"""The result of a job as django.tasks defines it, with djqueue's own data in ``job``.
 
 ======================================== ==========
 job                                      result
@@ -9,8 +9,8 @@ completed                                SUCCESSFUL
 discarded cancelled                      FAILED
 ======================================== ==========
 
-``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: those that failed, from the
-job's errors, then the one that executes it or ended it.
+``id`` is the job's number as a string. ``worker_ids`` holds one id per attempt: the workers of the failed attempts, from
+the job's errors, then the worker that runs the job or finished it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ else:
     _Context = compat.TaskContext
 
 _decode = json.JSONDecoder().decode
-"""``json.loads`` without its look for bytes and a byte order mark: what is decoded here was encoded here."""
+"""``json.loads`` without its checks for bytes and a byte order mark: djqueue itself encoded this text."""
 STATUS = {
     JobState.SCHEDULED: compat.TaskResultStatus.READY,
     JobState.AVAILABLE: compat.TaskResultStatus.READY,
@@ -56,19 +56,19 @@ STATUS = {
 class UnknownTaskResult(UnknownTask, compat.TaskResultDoesNotExist):
     """The job exists, but no task of its name is known in this process, so no TaskResult can be made of it.
 
-    Also a ``TaskResultDoesNotExist``: whoever follows the contract of django.tasks handles it as one.
+    Also a ``TaskResultDoesNotExist``, so that code written for django.tasks handles it.
     """
 
 
 class JobView(NamedTuple):
-    """What djqueue knows about a job beyond its TaskResult, at the moment when the result was made."""
+    """The data of a job that a TaskResult does not contain, as of the time when the result was made."""
 
     id: int
     state: JobState
     queue: str
     priority: int
     attempt: int
-    """The number of the running attempt, from 1; the number of attempts so far where none runs."""
+    """The number of the running attempt, from 1. If no attempt is running, the number of attempts so far."""
     max_attempts: int
     scheduled_at: datetime | None
     meta: dict[str, Any]
@@ -82,10 +82,10 @@ class JobView(NamedTuple):
 class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base is frozen
     job: JobView = field(compare=False)
     was_duplicate: bool = field(default=False, compare=False)
-    """Nothing was stored: another job holds the unique key, and this is that job's result."""
+    """Whether no job was stored because another job holds the unique key. This is that job's result."""
 
     def __post_init__(self) -> None:
-        # The base sets its default in an __init__ made for slots, which a subclass does not inherit. It also normalises
+        # The base class sets its default in the __init__ of a slotted dataclass, which a subclass does not inherit. It also normalises
         # the arguments, which come out of JSON here.
         object.__setattr__(self, "_return_value", None)
 
@@ -100,7 +100,7 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
             object.__setattr__(self, name, getattr(fresh, name))
 
     def cancel(self, reason: str = "", *, by: object = "") -> Controlled:
-        """Cancel the job: at once if it waits; one that executes is asked to end. See ``djqueue.api``."""
+        """Cancel the job at once if it is waiting, or ask it to stop if it is running. See ``djqueue.api``."""
         return api.cancel(self, by=by, reason=reason)
 
     async def acancel(self, reason: str = "", *, by: object = "") -> Controlled:
@@ -114,12 +114,12 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
-    """What a task with ``takes_context=True`` gets as its first argument."""
+    """The first argument of a task with ``takes_context=True``."""
 
     cancelled: Cancelled = field(default_factory=Cancelled, compare=False)
-    """Event-like: set when the task is asked to stop, by somebody, by its timeout or by a worker that must leave."""
+    """Event-like: set when the task is asked to stop because it was cancelled, timed out, or its worker has to stop."""
     deadline: datetime | None = field(default=None, compare=False)
-    """When the task's timeout ends this attempt. None: it has none."""
+    """When the task's timeout ends this attempt. None: the task has no timeout."""
 
     @property
     def job(self) -> JobView:
@@ -136,7 +136,7 @@ _T = TypeVar("_T", bound="_AnyTask")
 
 
 def as_stored(task: _T, job: ClaimedJob | Job, alias: str) -> _T:
-    """Return the task with what a stored job says. Not validated: the job's queue may be gone today."""
+    """Return the task with the values of a stored job. They are not validated, because the job's queue may have been removed."""
     changes = {
         "queue_name": job.queue,
         "priority": job.priority,
@@ -152,7 +152,7 @@ def as_stored(task: _T, job: ClaimedJob | Job, alias: str) -> _T:
 
 
 def from_insert(new: NewJob, inserted: InsertedJob, task: _AnyTask, alias: str) -> TaskResult:
-    """Make the result that ``enqueue`` returns."""
+    """Return the result for ``enqueue``."""
     state = JobState(inserted.state)
     args, kwargs = decode_arguments(new.args, new.kwargs)
     return TaskResult(
@@ -183,7 +183,7 @@ def from_insert(new: NewJob, inserted: InsertedJob, task: _AnyTask, alias: str) 
 
 
 def from_claim(claimed: ClaimedJob, task: _AnyTask, alias: str, worker_id: object) -> TaskResult:
-    """Make the result of a job about to run here, where a context or a signal asks for it."""
+    """Return the result of a job that is about to run in this process, for its context and for signals."""
     errors = json.loads(claimed.errors)
     args, kwargs = readable(json.loads(claimed.args), json.loads(claimed.kwargs))
     return TaskResult(
@@ -191,8 +191,8 @@ def from_claim(claimed: ClaimedJob, task: _AnyTask, alias: str, worker_id: objec
         id=str(claimed.id),
         status=compat.TaskResultStatus.RUNNING,
         enqueued_at=as_django(claimed.inserted_at),
-        # A first attempt has not begun in the store's eyes before its outcome is stored; the claim is as
-        # near as we get.
+        # The store does not record the start of a first attempt before its outcome is stored; the claim is
+        # the closest time that is known.
         started_at=as_django(claimed.started_at or claimed.attempted_at),
         last_attempted_at=as_django(claimed.attempted_at),
         finished_at=None,
@@ -215,7 +215,7 @@ def from_claim(claimed: ClaimedJob, task: _AnyTask, alias: str, worker_id: objec
 
 
 def from_job(job: Job, task: _AnyTask, alias: str) -> TaskResult:
-    """Make the result of a stored job."""
+    """Return the result of a stored job."""
     worker_ids = _failed_workers(job.errors)
     if (
         job.attempted_by is not None
@@ -262,7 +262,7 @@ def finish(
     error: BaseException | None = None,
     traceback: str = "",
 ) -> None:
-    """Bring a running result to its end, in place: both signals carry the same object."""
+    """Finish a running result in place, because both signals carry the same object."""
     if error is not None:
         kind = type(error)
         result.errors.append(
@@ -287,5 +287,5 @@ def _task_errors(entries: Sequence[dict[str, Any]]) -> list[compat.TaskError]:
 
 
 def _failed_workers(entries: Sequence[dict[str, Any]]) -> list[str]:
-    # What was cancelled or discarded by somebody has an entry too, and no worker in it.
+    # Jobs that were cancelled or discarded through the API have an entry too, without a worker.
     return [str(worker) for entry in entries if (worker := entry.get("worker"))]

@@ -1,8 +1,8 @@
-"""Whether a task can be called with some arguments, found out before they are stored.
+"""Check that a task can be called with some arguments before they are stored.
 
-Only how many there are and which names they have matters, so each such shape is tried once per function: an enqueue looks it up
-in a set. What counts is the function that is called: that of a decorator takes ``*args, **kwargs`` mostly, and may add arguments
-of its own to them before it calls another, so nothing is said about the function inside.
+Only the number of positional arguments and the names of the keyword arguments matter. Each such shape is tried once per
+function, and later enqueues look it up in a set. The check uses the outermost function: a decorator's wrapper usually takes
+``*args, **kwargs`` and may add arguments before it calls the wrapped function, so the wrapped function is not checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
 
 _MOST_SHAPES = 1000
-"""A function of ``**kwargs`` may be called with ever new names."""
+"""A function with ``**kwargs`` may be called with an unlimited number of names, so the cache is limited."""
 
 
 def check_arguments(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ def check_arguments(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def checker(task: _AnyTask) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
-    """Return ``check_arguments`` of one task, for many jobs."""
+    """Return ``check_arguments`` bound to one task, for many jobs."""
     return partial(_check, _fitting(task.func, task.takes_context), task)
 
 
@@ -43,7 +43,7 @@ def _check(fitting: set[object], task: _AnyTask, args: Sequence[Any], kwargs: Ma
 
 
 def misfit(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Say why the task's function cannot be called with these arguments; empty if it can."""
+    """Return why the task's function cannot be called with these arguments, or an empty string if it can."""
     if (known := _signature(task.func)) is None:
         return ""
     context = (None,) if task.takes_context else ()
@@ -60,7 +60,7 @@ def misfit(task: _AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> st
 
 @cache
 def _fitting(function: Callable[..., Any], takes_context: bool) -> set[object]:
-    """Return the shapes of arguments that the function was found to take."""
+    """Return the shapes of arguments that the function is known to accept."""
     return set()
 
 

@@ -1,13 +1,13 @@
-"""``@task`` and ``Task``: Django's Task, with what djqueue knows beyond it.
+"""``@task`` and ``Task``: Django's Task with djqueue's options.
 
-An option is one field with its check (``task_options.py``). ``task()``, ``using()``, pickling and validation find it by
-themselves.
+An option is one field with its check (``options.py``). ``task()``, ``using()``, pickling and validation read the fields, so
+a new option needs no other change.
 
 ``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where
 zero-argument ``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed
 explicitly.
 
-The options hold on every backend; one that is not djqueue's simply ignores those that it does not know.
+Tasks accept the options whatever their backend is; a backend that is not djqueue's ignores them.
 """
 
 from __future__ import annotations
@@ -43,57 +43,57 @@ else:
     _Task = compat.Task
 
 KNOWN: dict[str, Task] = {}
-"""The tasks of this process by their paths; ``djqueue.tasks.registry`` finds them."""
+"""The tasks of this process by path. ``djqueue.tasks.registry`` looks them up here."""
 FORMER_NAMES: dict[str, Task] = {}
-"""The same by their ``aliases``."""
+"""The same tasks by their ``aliases``."""
 MAX_CRON_BYTES = 64 * 1024
-"""The most that the arguments of a cron entry may take as JSON."""
+"""Maximum size of the arguments of a cron entry as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(_Task):
     max_attempts: int | None = field(default=None, metadata=rules.option(rules.max_attempts_problem, per_job=True))
-    """How often the job is started before it is discarded. None: the backend's ``max_attempts``."""
+    """How many times the job is attempted before it is discarded. None: the backend's ``max_attempts``."""
     backoff: Backoff = field(default=None, metadata=rules.option(backoffs.problem_of))
     """How long to wait before the next attempt; see ``djqueue.Exponential``. None: 15 + 2 ** attempt seconds."""
     retry_on: tuple[type[BaseException], ...] = field(
         default=(Exception,), metadata=rules.option(rules.exceptions_problem("retry_on"), convert=rules.as_tuple)
     )
-    """Only these exceptions are retried; any other discards the job at once. ``SystemExit`` and the like are none of
-    ``Exception`` and are retried all the same unless this says otherwise."""
+    """Only these exceptions are retried; any other discards the job at once. With the default, ``SystemExit`` and other
+    exceptions that do not inherit from ``Exception`` are retried as well."""
     discard_on: tuple[type[BaseException], ...] = field(
         default=(), metadata=rules.option(rules.exceptions_problem("discard_on"), convert=rules.as_tuple)
     )
-    """These exceptions discard the job at once, whatever ``retry_on`` says."""
+    """These exceptions discard the job at once. They take precedence over ``retry_on``."""
     timeout: timedelta | None = field(
         default=None, metadata=rules.option(rules.duration_problem("timeout"), convert=rules.as_timedelta)
     )
-    """How long one attempt may take, as a duration; then it is asked to stop, and in the end stopped."""
+    """Maximum duration of one attempt. After it the attempt is asked to stop, and later it is stopped."""
     max_age: timedelta | None = field(
         default=None, metadata=rules.option(rules.duration_problem("max_age"), per_job=True, convert=rules.as_timedelta)
     )
-    """A job that has not begun so long after its insert is cancelled instead: a duration."""
+    """A job that has not started within this duration of its insert is cancelled instead of run."""
     transactional: bool = field(default=False, metadata=rules.option(rules.bool_problem("transactional")))
-    """The function's writes to the queue's database and the job's completion commit together, or not at all."""
+    """True: the function's writes to the queue's database and the job's completion commit in one transaction."""
     durability: str | None = field(default=None, metadata=rules.option(rules.durability_problem, per_job=True))
-    """``"relaxed"``: an enqueue outside of a transaction does not wait until the job is on disk. None: what the queue's or
-    the backend's options say."""
+    """``"relaxed"``: an enqueue outside a transaction does not wait until the job is on disk. None: the setting of the
+    queue or of the backend."""
     compress: bool = field(default=False, metadata=rules.option(rules.bool_problem("compress"), per_job=True))
-    """Arguments of 1 KB and more are stored compressed where that makes them smaller; SQL cannot look into them then."""
+    """True: arguments of 1 KB and more are stored compressed if that makes them smaller. SQL cannot query compressed arguments."""
     aliases: tuple[str, ...] = field(default=(), metadata=rules.option(rules.aliases_problem, convert=rules.as_tuple))
-    """Former names: jobs enqueued under them run this task."""
+    """Former names of the task. Jobs enqueued under these names run it."""
     unique: Unique | None = field(
         default=None, metadata=rules.option(uniques.problem_of, per_job=True, convert=uniques.as_rule)
     )
-    """Enqueue no second job of the same work: True, a key of your own, or a ``Unique(...)``. None: every job counts."""
+    """Store no second job for the same work: True, a key, or a ``Unique(...)``. None: every enqueue stores a job."""
     run_in: timedelta | None = field(default=None, metadata=rules.option(rules.run_in_problem))
-    """``run_after`` as a timedelta: counted from the insert by the store's clock."""
+    """``run_after`` as a timedelta, counted from the insert by the store's clock."""
     cron: str | Cron | Sequence[str | Cron] | None = field(
         default=None, metadata=rules.option(rules.cron_problem, convert=rules.as_crons)
     )
-    """When it runs by itself: an expression, a ``Cron``, or several; see ``djqueue.cron``. A tuple of ``Cron`` afterwards."""
+    """Schedule on which workers enqueue the task: an expression, a ``Cron``, or a list of them. Converted to a tuple of ``Cron``."""
     timezone: str | None = field(default=None, metadata=rules.option(rules.timezone_problem))
-    """The time zone of its cron entries that name none. None: the project's TIME_ZONE."""
+    """Time zone of the task's cron entries that do not set one. None: the project's TIME_ZONE."""
 
     def __post_init__(self) -> None:
         for each in _OPTIONS:
@@ -124,7 +124,7 @@ class Task(_Task):
 
     @classmethod
     def of(cls, task: compat.Task[..., Any]) -> Task:
-        """Return a task of the framework as one of djqueue's, with its settings."""
+        """Convert a task of the framework to a ``Task`` with the same settings."""
         if isinstance(task, Task):
             return task
         return cls(**{each.name: getattr(task, each.name) for each in fields(compat.Task)})
@@ -132,8 +132,8 @@ class Task(_Task):
     def _register(self) -> None:
         """Make the task known by its path.
 
-        A copy made by ``using()`` has the same function and does not take the place of the original; a task of a module
-        that is loaded anew has another function and does.
+        A copy made by ``using()`` has the same function and does not replace the original. A task of a reloaded module
+        has another function and replaces it.
         """
         known = KNOWN.get(self.module_path)
         if known is None or known.func is not self.func:
@@ -143,7 +143,7 @@ class Task(_Task):
 
     @property
     def cron_definitions(self) -> dict[str, CronDefinition]:
-        """Its entries of the crontab by name."""
+        """The task's crontab entries by name."""
         zone = self.timezone or settings.TIME_ZONE or "UTC"
         definitions: dict[str, CronDefinition] = {}
         for place, each in enumerate(cast("tuple[Cron, ...]", self.cron or ()), 1):
@@ -154,7 +154,7 @@ class Task(_Task):
         return definitions
 
     def cron_problem(self, name: str, definition: CronDefinition) -> str:
-        """Say why an entry cannot run this task; empty if it can."""
+        """Return why an entry cannot run this task, or an empty string if it can."""
         if not name or len(name) > MAX_NAME or not name.isprintable():
             return f"Invalid name of a cron entry {name!r:.250}: use 1–{MAX_NAME} printable characters."
         if problem := definition.problem():
@@ -176,7 +176,7 @@ class Task(_Task):
         return ""
 
     def with_overrides(self, definition: CronDefinition) -> Self:
-        """Return the task with the queue and the priority that an entry asks for."""
+        """Return the task with the queue and the priority of an entry."""
         if not definition.queue and definition.priority is None:
             return self
         return replace(
@@ -206,8 +206,8 @@ class Task(_Task):
     ) -> Self:
         """Return a copy with other settings for its jobs; ``run_after`` is a time, or a duration: seconds, "2 days", a timedelta.
 
-        Only what is kept in the job's row can differ from job to job. The rest (``backoff``, ``timeout`` and the like)
-        belongs to the task, as the worker knows it when it runs the job.
+        Only options that are stored in the job's row can be set per job. The others, such as ``backoff`` and ``timeout``,
+        are read from the task in the worker that runs the job.
         """
         rules.refuse_unknown("using()", options, _PER_JOB_OPTIONS, _STATIC_OPTIONS)
         changes: dict[str, Any] = {
@@ -218,7 +218,7 @@ class Task(_Task):
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(key := options.get("unique"), str) and key and self.unique is not None:
-            # A key of the caller's for this job, and the task's rule about what becomes of a duplicate.
+            # The caller gives the key of this job. The task's rule still decides about duplicates.
             changes["unique"] = replace(self.unique, key=key, args=None, keys=None)
         if run_after is not None:
             start = rules.as_start(run_after)
@@ -227,12 +227,8 @@ class Task(_Task):
         return replace(self, **changes)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is not there.
-        if name in _ELSEWHERE:
-            raise AttributeError(
-                f"A djqueue task has no {name}(). Call enqueue(...), or using(run_after=...).enqueue(...) to run it later."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        # Python calls this only for attributes that do not exist.
+        raise AttributeError(rules.missing_attribute(type(self).__name__, name))
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
         """Store a job in the caller's transaction, if there is one, and return its result."""
@@ -254,7 +250,7 @@ class Task(_Task):
         ``items`` may be a generator of any length: it is read ``batch_size`` items at a time and never
         while a statement runs, so it may use the same database connection. A bad item raises with its
         position, and nothing is stored. ``on_progress`` is called after each batch with the number of items
-        that are through; nobody else sees them before the end.
+        stored so far; they become visible to others only at the end.
         """
         backend = self.get_backend()
         if not isinstance(backend, stores.StoreBackend):
@@ -291,24 +287,11 @@ class Task(_Task):
         return await sync_to_async(self.get_result, thread_sensitive=True)(result_id)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name, as Django 6.1 does: the function stays where it is."""
+        """Pickle the function by name, as Django 6.1 does."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "func"}
         return _rebuild, (type(self), self.func.__module__, self.func.__qualname__, values)
 
 
-_ELSEWHERE = (
-    "delay",
-    "apply_async",
-    "apply",
-    "send",
-    "send_with_options",
-    "schedule",
-    "defer",
-    "defer_async",
-    "s",
-    "si",
-)
-"""What enqueues a job in other systems."""
 _OPTIONS = tuple(each for each in fields(Task) if "problem_of" in each.metadata)
 _STATIC_OPTIONS = tuple(each.name for each in _OPTIONS if each.name != "run_in")
 _PER_JOB_OPTIONS = tuple(each.name for each in _OPTIONS if each.metadata["per_job"])
@@ -348,8 +331,8 @@ def task(
 ) -> Task | Callable[[Callable[..., Any]], Task]:
     """Make a task of a function: ``@task`` or ``@task(queue_name="mail", max_attempts=5)``.
 
-    The same keywords as Django's own decorator and djqueue's beside them, on every supported Django. Always
-    makes a ``djqueue.Task``, whatever the backend.
+    Accepts the keywords of Django's decorator and djqueue's options, on every supported version of Django. Always
+    returns a ``djqueue.Task``, whatever the backend is.
     """
     if "run_after" in options or "run_in" in options:
         raise TypeError(

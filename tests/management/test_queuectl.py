@@ -208,3 +208,24 @@ def test_ctrl_d_and_ctrl_c_at_the_question_mean_no(
         call_command("queuectl", "cancel", "--queue", "default")
 
     assert [job.state for job in live()] == ["available"]
+
+
+def test_ctrl_c_in_the_middle_of_a_filter_ends_with_a_sentence_and_keeps_what_is_done(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(api, "BATCH", 2)
+    for number in range(4):
+        add.enqueue(number)
+    adds, calls = api.Report.add, []
+
+    def interrupted_after_one(report: api.Report, *args: Any) -> None:
+        adds(report, *args)
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api.Report, "add", interrupted_after_one)
+
+    run("cancel", "--queue", "default", "--yes", code=130)
+
+    assert "Interrupted. What is done already stays done" in capsys.readouterr().err
+    assert len(live()) == 2

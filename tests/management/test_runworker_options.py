@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.management import CommandError, call_command
 
+from djqueue.management.commands.runworker import Command
+
 
 @pytest.mark.parametrize(
     ("option", "number", "most"),
@@ -15,7 +17,7 @@ from django.core.management import CommandError, call_command
         ("--concurrency", "10001", 10_000),
         ("--concurrency", "many", 10_000),
         ("--max-jobs", "-1", 10_000_000),
-        ("--max-age", "nan", 10_000_000),
+        ("--max-rss", "nan", 10_000_000),
     ],
 )
 def test_a_number_out_of_range_is_refused_with_both_bounds(option: str, number: str, most: int) -> None:
@@ -23,3 +25,19 @@ def test_a_number_out_of_range_is_refused_with_both_bounds(option: str, number: 
         CommandError, match=rf"{option}: Invalid number '{number}': use a whole number from 1 to {most}"
     ):
         call_command("runworker", f"{option}={number}")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("90s", 90), ("2 days", 172_800), ("PT90M", 5400), ("01:30:00", 5400)],
+)
+def test_an_age_is_any_duration_and_a_bare_number_of_seconds(text: str, seconds: float) -> None:
+    options = Command().create_parser("manage.py", "runworker").parse_args(["--max-age", text])
+
+    assert options.max_age == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "-1", "nan", "soon", "200 years"])
+def test_an_age_that_is_not_a_positive_duration_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="--max-age: Invalid duration"):
+        call_command("runworker", f"--max-age={text}")

@@ -6,7 +6,7 @@ import gc
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -220,16 +220,17 @@ def test_t13_a_run_that_has_ended_is_not_kept_until_its_deadline(task: Task) -> 
     eventually(lambda: (gc.collect(), sum(isinstance(each, Execution) for each in gc.get_objects()) <= 2)[1])
 
 
-SIGNALS: dict[str, JobSignal] = {
-    "scheduled": Snooze(60),
-    "retryable": Retry(delay=60),
-    "cancelled": Cancel("late"),
-    "discarded": Discard("late"),
+SIGNALS: dict[str, Callable[[], JobSignal]] = {
+    "scheduled": lambda: Snooze(60),
+    "retryable": lambda: Retry(delay=60),
+    "cancelled": lambda: Cancel("late"),
+    "discarded": lambda: Discard("late"),
 }
+"""Functions: an exception that outlives its test keeps its traceback, and with it the execution of the job."""
 
 
 def ask_for(state: str) -> None:
-    raise SIGNALS[state]
+    raise SIGNALS[state]()
 
 
 @pytest.mark.parametrize("state", SIGNALS)

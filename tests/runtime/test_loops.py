@@ -62,8 +62,10 @@ class Led:
 def _producer(roles: Roles, claims: ClaimBlock) -> Service:
     lane = HeldLane(["default"], 1)
     acker = Acker(roles.fetcher, claims)
+    worker = _register(roles)
+    roles.registrar.close()  # the service under test closes only its own sessions
     return Producer(
-        _register(roles),
+        worker,
         roles.fetcher,
         roles.fetcher.open_listener(),
         [lane],

@@ -107,7 +107,7 @@ class PostgresController(Application):
     def resume(self, queue: str) -> bool:
         was_paused = bool(self.execute("resume", {"queue": queue}))
         if was_paused and self.listen:
-            # What was put back during the pause may lie before the place from which a worker goes on.
+            # Jobs that were put back during the pause may lie before the key after which a worker continues its search.
             wake_after_commit(connections[self.alias], [queue, put_back(queue)])
         return was_paused
 

@@ -33,7 +33,7 @@ from djqueue.jobs.records import (
 )
 from djqueue.jobs.states import FINAL_STATES, JobState
 
-_LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot read a year beyond 9999
+_LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot represent a year after 9999
 _WATCH_SECONDS = 1.0
 _id = operator.itemgetter(0)
 _claimed = partial(tuple.__new__, ClaimedJob)
@@ -48,12 +48,12 @@ class PostgresFetcher(Session):
         self._places: dict[str, Place] = {}
         self._listener: PostgresListener | None = None
         self._watched = 0.0
-        """When the names under which we are told of jobs that were put back were last marked, by the monotonic clock."""
+        """Monotonic time at which this fetcher last marked the names under which put-back jobs are announced to it."""
         self.is_partial = False
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        """Where the way from the start leads past many dead entries, continue where the last fetch ended: ``fetch_cursor.py``."""
-        self._role = role_of(worker)  # of a connection that is still to be opened
+        """Where a scan from the start is long because of dead entries, continue after the last fetch: ``fetch_cursor.py``."""
+        self._role = role_of(worker)  # the role of the next connection that is opened
         params = {"queue": queue, "limit": limit, "worker": worker, "now": now}
         if (place := self._places.get(queue)) is None:
             place = self._places[queue] = Place()
@@ -73,19 +73,19 @@ class PostgresFetcher(Session):
         return jobs
 
     def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
-        """A hint counts the queues in which fetches skip: the search walks from the start."""
+        """A hint includes all queues in which fetches skip entries: there a search would scan from the start."""
         skipped = self._skipping.intersection(queues) if is_hint else set()
         return skipped.union(
             queue for (queue,) in self.run("ready", {"queues": list(skipped.symmetric_difference(queues))})
         )
 
     def open_listener(self) -> PostgresListener:
-        """Open the listener of this thread, which also tells the fetcher of jobs that were put back."""
+        """The listener also notifies the fetcher of jobs that were put back."""
         self._listener = PostgresListener(self._alias, listen=self._listen, translate=self._hear)
         return self._listener
 
     def _hear(self, name: str) -> str:
-        """Return the name under which the waiting thread knows what it was woken for."""
+        """Translate the name in a wake-up to the queue that the waiting thread knows."""
         if name.endswith(PUT_BACK):
             name = name.removesuffix(PUT_BACK)
             self._begin_at_the_start([name])
@@ -101,22 +101,21 @@ class PostgresFetcher(Session):
         return {queue for queue, place in self._places.items() if place.is_skipping}
 
     def _watch_put_back(self, now: float) -> None:
-        """Ask to be told of jobs that are put back where fetches skip them; repeatedly, for marks that another worker had."""
+        """Mark the names that announce put-back jobs; repeatedly, because another worker may have held a mark."""
         if self._listener is not None and now - self._watched > _WATCH_SECONDS:
             self._watched = now
             self._listener.mark([put_back(queue) for queue in self._skipping])
 
     def _look_how_far(self, queue: str, place: Place) -> None:
         began = time.monotonic()
-        # The jobs are claimed and must reach the caller, whatever happens here.
+        # The jobs are already claimed, so they must reach the caller even if this measurement fails.
         with suppress(EngineUnavailable, EngineRefused):
             [([plan],)] = self.run("walk", {"queue": queue})
             buffers = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
             place.note_walk(buffers, time.monotonic() - began)
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
-        """Fetch jobs that run at most once: they are in no table until ``ack`` writes their history."""
-        # Not again after a lost answer: what the first try took is gone, as what runs in a worker that dies.
+        # Not retried after a lost response: jobs that the first try took are lost, as those of a worker that dies are.
         jobs = []
         for *row, unique_key in self.run("take", {"queue": queue, "limit": limit, "worker": worker, "now": now}):
             job = TakenJob._make(row)
@@ -130,7 +129,6 @@ class PostgresFetcher(Session):
         return rescued
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
-        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         return list(map(CancelRequest._make, self.run("cancel_requested", {"ids": list(ids)}))) if ids else []
 
     def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> Acked:
@@ -138,7 +136,7 @@ class PostgresFetcher(Session):
             return Acked(frozenset())
         if any(ack.taken for ack in acks):
             return self._ack_taken(acks, now)
-        # Sorted by id, like every write of many rows: two of them can then not wait for each other.
+        # Sorted by id, like every write of many rows, so that two writes cannot deadlock.
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
         others = [ack for ack in ordered if ack.state not in FINAL_STATES]
@@ -155,16 +153,16 @@ class PostgresFetcher(Session):
         if others:
             woken = {queue for _, queue, state in answers[-1] if state == "available"}
             unspent = {ack.id for ack in others if not ack.is_spent}
-            # These keep their place in the queue, and somebody may be past it.
+            # These jobs keep their position in the queue, which another worker's fetch cursor may have passed.
             woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
             if any(0 < ack.delay <= SOON_SECONDS for ack in others):
                 woken.add(STAGE)
-            # The outcomes are stored: an error here would make them look lost, and then stale. The poll finds the jobs.
+            # The outcomes are stored: with an error the caller would send them again, as stale ones. Polling finds the jobs.
             with suppress(EngineUnavailable):
                 self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
         ended = [row for row in answers[0] if row[1] is not None] if finals else []
-        # Almost always none: their claim is stale, or somebody wants them cancelled, and they may not run again.
+        # Almost always none. Their claim is stale, or they have a cancel request and may not run again.
         if others and (rest := [ack for ack in others if ack.id not in accepted]):
             try:
                 rows = self.run("ack_cancelled", {**ack_columns(rest), "now": now})
@@ -174,25 +172,25 @@ class PostgresFetcher(Session):
             accepted.update(row[0] for row in rows)
             ended.extend(row for row in rows if row[1] is not None)
         if ended:
-            # The outcomes are stored. Whatever happens here, the stager finds these follow-ups too.
+            # The outcomes are stored. If this fails, the stager finds these follow-ups.
             with suppress(EngineUnavailable):
                 self.wake(release(self, [key for _, key in ended], now))
         return Acked(accepted)
 
     def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> Acked:
         taken = [ack for ack in acks if ack.taken is not None]
-        # The others first: a failure of theirs would leave it open whether those were stored that must not be put back twice.
+        # The other outcomes come first: taken jobs must not be put back twice, so nothing may fail after they are stored.
         accepted = self.ack([ack for ack in acks if ack.taken is None], now=now).accepted
         try:
             try:
                 self.run_all(taken_statements(taken, now))
             except (EngineBusy, EngineRefused):
-                # Somebody has just taken the unique key of one of them: they go back without.
+                # Another job has just taken the unique key of one of them: put them back without their keys.
                 self.run_all(taken_statements(taken, now, with_keys=False))
         except EngineUnavailable as error:
             error.accepted = frozenset(accepted)
             raise
-        # They are stored: an error here would make it look as if they were not. The poll finds the jobs.
+        # The outcomes are stored, and an error would suggest that they are not. Polling finds the jobs.
         with suppress(EngineUnavailable):
             self.wake({ack.taken.queue for ack in taken if ack.taken is not None and ack.state is JobState.AVAILABLE})
         return Acked(accepted | {ack.id for ack in taken})

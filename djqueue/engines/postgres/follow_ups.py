@@ -1,4 +1,4 @@
-"""Let the follow-ups of jobs that have ended begin."""
+"""Make the follow-ups of finished jobs available."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _RELEASE_MILLISECONDS = 10
 
 
 def release(session: Session, keys: Sequence[str], now: datetime | None) -> set[str]:
-    """Let the follow-ups of jobs that have ended begin; return whom to wake for it."""
+    """Make the follow-ups that hold these keys available; return the queues to wake."""
     try:
         return released(session, keys, now)
     except (EngineRefused, EngineBusy):
-        # Another transaction takes or has taken one of the keys. The stager finds out which.
+        # Another transaction is taking or has taken one of the keys. The stager finds out which one.
         return {STAGE}
 
 

@@ -1,4 +1,4 @@
-"""What the database knows about the health of its queue."""
+"""Read the health of the queue from the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = timedelta(seconds=5)
 
 
 def health(alias: str) -> Health:
-    """Look at it all, in one short read each: a probe must not hang on what it is to report."""
+    """Read each part in a short query with a time limit: a health probe must not hang on the problem that it is to report."""
     facts: dict[str, Any] = {
         "queues": [QueueHealth(*row) for row in _read(alias, "health_queues")],
         "workers": [WorkerHealth(*row) for row in _read(alias, "health_workers")],
@@ -24,7 +24,7 @@ def health(alias: str) -> Health:
     }
     for seconds, loops in _read(alias, "health_leader"):
         facts["leader_seconds"] = seconds
-        # Django leaves jsonb to its JSONField: here it is text.
+        # Django returns jsonb as text, because its JSONField decodes it.
         facts["loops"] = json.loads(loops) if isinstance(loops, str) else loops
     for entries, seconds in _read(alias, "health_crontab"):
         facts |= {"cron_entries": entries, "scheduler_seconds": seconds}

@@ -1,7 +1,7 @@
-"""Sleep until somebody makes a job available.
+"""Sleep until a job becomes available.
 
-The mark of sleep is an advisory lock on the LISTEN connection: it dies with its owner, writes nothing and cannot bloat.
-See ``sql/mark.sql`` and ``sql/wake.sql`` for the two halves of the protocol.
+The mark of a sleeper is an advisory lock on the LISTEN connection: it ends with the connection, writes nothing and cannot
+bloat a table. ``sql/mark.sql`` and ``sql/wake.sql`` are the two halves of the protocol.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from djqueue.interrupts import InterruptPipe
 logger = logging.getLogger("djqueue.listener")
 
 _BEHIND_MILLISECONDS = 20
-"""How long a mark waits for the commits of those who store jobs at this moment. It hears nothing meanwhile."""
+"""How long a mark waits for the commits of transactions that are storing jobs. No wake-ups are read meanwhile."""
 _RECONNECT_SECONDS = 1.0
 _STATEMENT_TIMEOUT_SECONDS = 6.0
-"""None of its statements does any work, and the producer waits for them."""
+"""Short, because its statements do almost no work and the worker's producer thread waits for them."""
 _QUIET_SECONDS = 30.0
-"""After so long without a word from the server the listener asks whether it is still there."""
+"""If the server has sent nothing for this long, the listener checks that it still answers."""
 
 
 class PostgresListener:
-    """``listen=False``: there is no LISTEN here (a pooler in between); ``wait`` is only a sleep."""
+    """``listen=False``: LISTEN does not work on this connection (it goes through a pooler), and ``wait`` only sleeps."""
 
     def __init__(self, alias: str, *, listen: bool = True, translate: Callable[[str], str] = lambda name: name) -> None:
         self._alias = alias
@@ -44,10 +44,10 @@ class PostgresListener:
         self._socket = -1
         self._connect_after = 0.0
         self._heard = 0.0
-        """When the server last said something."""
+        """Monotonic time of the server's last response or message."""
         self._marked: set[str] = set()
         self._taken: set[str] = set()
-        """What we wanted to mark, and another sleeper had marked. His wake-ups reach us too."""
+        """Names that this listener wanted to mark but another sleeper had marked. Its wake-ups reach this listener too."""
         self._woken: set[str] = set()
         self._pipe = InterruptPipe()
         self._poll = select.poll()
@@ -60,8 +60,7 @@ class PostgresListener:
         self.close()
 
     def mark(self, queues: Collection[str]) -> bool:
-        """Say that somebody sleeps on these queues; return whether that was so already, for all of them."""
-        # Twice: a session that has ended meanwhile is noticed only when it is used.
+        # Twice: the end of a session is noticed only when the connection is used.
         for _ in range(2):
             if (connection := self._connected()) is None:
                 break
@@ -72,20 +71,21 @@ class PostgresListener:
                 return self._mark(connection, set(queues) - self._marked)
             except psycopg.Error as error:
                 self._lose(error)
-        return True  # nobody can be told of anything: jobs are polled for
+        return True  # wake-ups are not possible, so the worker polls
 
     def _mark(self, connection: psycopg.Connection[TupleRow], missing: set[str]) -> bool:
-        """Mark what is missing; return whether all of it was marked before, by us or by another sleeper."""
+        """Mark the missing names; return whether all of them were marked before, by this or by another sleeper."""
         if not missing:
             return True
         rows = connection.execute(sql("mark"), {"queues": sorted(missing)}).fetchall()
         self._heard = time.monotonic()
         marked = {queue for queue, is_marked, _ in rows if is_marked}
         taken = {queue for queue, _, is_taken in rows if is_taken}
-        # One that we take over counts as new: nobody had it for a moment.
+        # A mark taken over from another sleeper counts as new: for a moment the name had no mark.
         stood = taken == missing and taken <= self._taken
         for queue in sorted(missing - marked - taken):
-            # Where the commit of one who stores jobs takes longer, we are not marked, and look again before the next try.
+            # If a storing transaction takes longer to commit, the name stays unmarked and the caller searches again
+            # before the next try.
             with suppress(psycopg.errors.LockNotAvailable):
                 connection.execute(sql("mark_behind"), {"queue": queue, "milliseconds": _BEHIND_MILLISECONDS})
                 marked.add(queue)
@@ -94,7 +94,6 @@ class PostgresListener:
         return stood
 
     def unmark(self, queues: Collection[str] | None = None) -> None:
-        """Say that nobody sleeps on these queues here any more, or on none; offer what was marked to other sleepers."""
         gone = set(self._marked if queues is None else queues)
         self._taken = set() if queues is None else self._taken - gone
         if not (gone := gone & self._marked):
@@ -107,7 +106,6 @@ class PostgresListener:
                 self._lose(error)
 
     def wait(self, timeout: float) -> set[str]:
-        """Sleep until woken, interrupted or ``timeout`` seconds passed; return the queues that were named."""
         connection = self._connection
         if connection is not None:
             self._take(connection)
@@ -124,7 +122,6 @@ class PostgresListener:
         return set(map(self._translate, woken))
 
     def interrupt(self) -> None:
-        """End the current or next ``wait``; for other threads and signal handlers."""
         self._pipe.interrupt()
 
     def close(self) -> None:
@@ -136,7 +133,7 @@ class PostgresListener:
             try:
                 connection = connect(self._alias, "listener", _STATEMENT_TIMEOUT_SECONDS)
                 if connection.is_shared:
-                    # A pooler in between: what LISTEN asks for, it may give to somebody else's session, and the marks stay there.
+                    # A pooler: it may deliver what LISTEN asks for to another client's session, and keep the marks there.
                     self._listen = False
                     connection.close()
                     logger.warning("LISTEN is not available behind a connection pooler; polling for jobs.")
@@ -144,7 +141,7 @@ class PostgresListener:
                 row = connection.execute(sql("listen")).fetchone()
                 assert row is not None
                 connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(row[0])))
-                # What arrives along with the answer to a statement, psycopg hands to this and nowhere else.
+                # psycopg passes notifications that arrive with a statement's response only to this handler.
                 connection.add_notify_handler(lambda notify: self._hear(notify.pid, notify.payload))
                 self._connection = connection
                 self._socket = connection.pgconn.socket
@@ -156,11 +153,11 @@ class PostgresListener:
 
     def _lose(self, error: Exception) -> None:
         logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", str(error).strip())
-        # Nobody has told us of anything since.
+        # No wake-ups have arrived since the loss.
         self._woken |= self._marked | self._taken
         self._marked.clear()
         self._taken.clear()
-        # At once after a loss, with a pause after a failure to connect.
+        # Reconnect at once after a loss, but only after a pause if connecting failed.
         self._connect_after = time.monotonic() + (_RECONNECT_SECONDS if self._connection is None else 0.0)
         self._disconnect()
 
@@ -175,6 +172,6 @@ class PostgresListener:
             self._hear(notification.be_pid, notification.extra.decode())
 
     def _hear(self, pid: int, payload: str) -> None:
-        # What we offered ourselves, when we gave a mark up, is meant for others.
+        # Ignore this listener's own offer of a mark that it has given up: it is meant for other sleepers.
         if self._connection is None or pid != self._connection.info.backend_pid:
             self._woken.add(payload)

@@ -30,7 +30,7 @@ from djqueue.jobs.records import (
 
 logger = logging.getLogger("djqueue.engine")
 
-_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has walked past dead entries
+_SLOW_STAGE, _JOB_STAGE = 0.005, 0.0001  # seconds: a search that takes longer has scanned dead entries
 _TAKEN_SECONDS = 1.0
 
 
@@ -51,16 +51,16 @@ class PostgresMaintainer(Session):
         )
         self._unstageable: list[int] = []
         self._taken_keys: dict[str, float] = {}
-        """Unique keys that a transaction has taken which is still open, and until when to leave their follow-ups alone."""
+        """Unique keys taken by transactions that are still open → monotonic time until which their follow-ups are skipped."""
         self._staged_until: str | None = None
         self._stage_all_at = 0.0
-        """Until then, by the monotonic clock, staging begins where it last ended."""
+        """Monotonic time until which staging continues where the last run ended."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available and wake whoever sleeps on their queues.
+        """A job that the database refuses to stage is logged and skipped from then on; the others of its batch are staged.
 
-        A job that the database refuses to stage is logged and left out from then on; the others of its batch are staged.
-        Where dead entries make the search from the start a long one, search after what the last full one staged.
+        Where dead index entries make the search from the start slow, search only after the jobs that the last full search
+        staged.
         """
         began = time.monotonic()
         is_skipping = now is None and began < self._stage_all_at
@@ -104,22 +104,22 @@ class PostgresMaintainer(Session):
             return released(self, keys, now)
         except EngineRefused:
             if len(keys) == 1:
-                return set()  # the job that has just taken the key runs first
+                return set()  # the job that has just taken the key runs before its follow-up
         except EngineBusy:
             if len(keys) == 1:
-                # Asked for in every look, an open transaction would cost each of them the wait.
+                # If each search tried these keys again, each would wait for the open transaction.
                 self._taken_keys[keys[0]] = time.monotonic() + _TAKEN_SECONDS
                 return set()
         middle = len(keys) // 2
         return self._release_in_parts(keys[:middle], now) | self._release_in_parts(keys[middle:], now)
 
     def open_listener(self) -> PostgresListener:
-        """Open the listener of this thread, which also tells the stager of jobs that are due soon."""
+        """The listener also notifies the stager of jobs that are due soon."""
         return PostgresListener(self._alias, listen=self._listen, translate=self._hear)
 
     def _hear(self, name: str) -> str:
         if name == STAGE:
-            self._stage_all_at = 0.0  # what is due may have committed late
+            self._stage_all_at = 0.0  # a due job may have been committed late
         return name
 
     def rescue(
@@ -135,7 +135,6 @@ class PostgresMaintainer(Session):
         return rescue(self, workers, ran=ran, as_noted=as_noted, reason=reason, limit=limit, now=now)
 
     def rescue_ownerless(self, *, limit: int = 5000, now: datetime | None = None) -> Rescued:
-        """Take jobs back whose claimer has no worker row."""
         claimers = [claimer for (claimer,) in self.run("ownerless", {})]
         if not claimers:
             return Rescued()
@@ -152,7 +151,6 @@ class PostgresMaintainer(Session):
         is_dry_run: bool = False,
         now: datetime | None = None,
     ) -> Pruned:
-        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
         limits, at, id = place or (cutoffs(self, rules, now), "-infinity", 0)
         if not limits:
             return Pruned(0, None)
@@ -171,38 +169,34 @@ class PostgresMaintainer(Session):
         return Pruned(count, (limits, last_at, last_id) if seen == limit else None)
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
-        """Remove unique keys that nobody holds any more; return how many went."""
         [(expired, orphaned)] = self.run("prune_keys", {"limit": limit, "now": now})
         return int(expired + orphaned)
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
     ) -> Lease:
-        """Take or renew the lead."""
         params = {"holder": holder, "ttl": ttl_seconds, "loops": json.dumps(dict(loops or {})), "now": now}
         rows = self.run("elect", params)
         return Lease(True, rows[0][0]) if rows else Lease(False, 0)
 
     def resign(self, holder: UUID) -> None:
-        """Give the lead up, so that another takes it at once."""
         self.run("resign", {"holder": holder})
 
     def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
-        """Mark workers as dead for ever, but those that have beaten since; return these."""
         return {id for (id,) in self.run("bury", {"workers": list(workers), "beats": list(workers.values())})}
 
     def disconnect(self, workers: Collection[UUID]) -> int:
-        """End the connections on which these workers fetched; none behind a pooler, where they are shared."""
+        """Return 0 behind a pooler, where workers share connections."""
         if not self._listen or not workers:
             return 0
         try:
             [(count,)] = self.run("disconnect", {"names": [application_name(role_of(worker)) for worker in workers]})
         except EngineDenied as error:
-            # Some hosts do not let a role end its own sessions. The rescue that follows ten seconds later finds what comes late.
+            # Some hosting providers do not let a role end its own sessions. Then the next rescue, ten seconds later, finds
+            # the jobs of claims that arrive late.
             logger.warning("Could not close the connections of a dead worker: %s", str(error).strip())
             return 0
         return int(count)
 
     def deregister(self, workers: Collection[UUID]) -> None:
-        """Forget workers that left nothing behind."""
         self.run("deregister", {"workers": list(workers)})

@@ -1,7 +1,7 @@
-"""Times that PostgreSQL knows and Python does not: infinity, and those before the year 1 or after 9999.
+"""Read times that PostgreSQL can store and Python cannot: infinity, and those before the year 1 or after 9999.
 
-djqueue writes none. Who edits a row by hand can, and whoever read that row, or others with it, would get an error instead:
-psycopg refuses such a time. So an answer in which there is one is read again, with the first or last time that can be told.
+djqueue writes none, but users who edit a row by hand can, and psycopg then raises an error for every read that includes
+the row. So a result with such a time is read again, with the first or last time that Python can represent instead.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from psycopg.types.datetime import TimestamptzLoader
 
 FIRST = datetime(1, 1, 2, tzinfo=UTC)
 LAST = datetime(9999, 1, 1, tzinfo=UTC)
-"""Not the very first and last: in some time zones these lie beyond."""
+"""Not the very first and last times of Python: converted to some time zones, those are out of range."""
 
 
 def rows_of(cursor: Any) -> list[Any]:
-    """Return all rows of a cursor of psycopg's or Django's; their times have a zone."""
+    """Return all rows of a cursor, psycopg's or Django's, with time-zone-aware times."""
     if getattr(getattr(cursor, "db", None), "timezone", UTC) is None:
-        return _read_again(cursor)  # USE_TZ = False: Django would cut the zone off
+        return _read_again(cursor)  # USE_TZ = False: Django would drop the time zone
     try:
         return list(cursor.fetchall())
     except Exception as error:
-        # Django wraps the error, and the cursor.
+        # Django wraps both the error and the cursor.
         if not isinstance(error, psycopg.DataError) and not isinstance(error.__cause__, psycopg.DataError):
             raise
         return _read_again(cursor)

@@ -1,4 +1,4 @@
-"""Turn the rules of what is kept into times."""
+"""Convert retention rules to cutoff times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from djqueue.jobs.records import PruneRule
 
 
 def cutoffs(session: Session, rules: Sequence[PruneRule], now: datetime | None) -> list[tuple[PruneRule, str]]:
-    """Turn ages and counts into times: what finished before goes."""
+    """Convert ages and counts to times: jobs that finished before their rule's time are deleted."""
     found = []
     for rule in rules:
         others = [o for o in rules if o.state == rule.state and (o.queue, o.task) != (rule.queue, rule.task)]

@@ -1,4 +1,4 @@
-"""What people who look at the tables need beside the models: reads that cannot hang, and the names of the queues."""
+"""Read the tables for the admin and for users of the models: reads with a time limit, and the names of the queues."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from djqueue.engines.postgres.statements import sql
 
 
 class ReadTooSlow(Exception):
-    """The database stopped a read at its time limit. Nothing is wrong with the data."""
+    """The database stopped a read at its time limit. The data is not damaged."""
 
 
 @contextmanager
 def time_limit(alias: str, limit: timedelta) -> Iterator[None]:
-    """Let no statement of the block run longer than the limit; raise ``ReadTooSlow`` instead.
+    """Limit how long each statement of the block may run; raise ``ReadTooSlow`` when the limit is exceeded.
 
-    The block runs in a transaction, or in a savepoint of the caller's, whose own limit is put back at the end.
+    The block runs in a transaction, or in a savepoint of the caller's transaction, whose own limit is restored at the end.
     """
     try:
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
@@ -35,7 +35,7 @@ def time_limit(alias: str, limit: timedelta) -> Iterator[None]:
 
 
 def queue_names(alias: str, limit: int = 200) -> list[str]:
-    """Name the queues that have available or executing jobs, at the price of one index descent each."""
+    """Return the names of the queues that have available or executing jobs, with one index descent for each."""
     with connections[alias].cursor() as cursor:
         cursor.execute(sql("queue_names"), {"limit": limit})
         return [name for (name,) in cursor.fetchall()]

@@ -19,7 +19,7 @@ _OLDEST_SERVER = 15_00_00
 
 class PostgresRegistrar(Session):
     def inspect(self) -> Inspection:
-        """Look at the server: what it is, and whether it is too old."""
+        """Only the version is checked."""
         [(version, number)] = self.attempt(lambda connection: connection.execute(sql("inspect")).fetchall())
         concerns = []
         if number < _OLDEST_SERVER:
@@ -28,7 +28,6 @@ class PostgresRegistrar(Session):
         return Inspection(server=f"PostgreSQL {version}", concerns=concerns)
 
     def register(self, workers: Sequence[WorkerInfo]) -> None:
-        """Announce workers; committed before their first fetch."""
         for worker in workers:
             self.run(
                 "register",
@@ -43,14 +42,11 @@ class PostgresRegistrar(Session):
             )
 
     def deregister(self, workers: Collection[UUID]) -> None:
-        """Forget workers that left nothing behind."""
         self.run("deregister", {"workers": list(workers)})
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
-        """Raise the beat of living workers and return the beats of all known workers."""
         rows = self.run("beat", {"workers": list(workers), "draining": list(draining)})
         return list(map(Heartbeat._make, rows))
 
     def note_begun(self, claims: Mapping[int, int]) -> set[int]:
-        """Note that the functions of these claims have been called; return the ids of those that still execute."""
         return {id for (id,) in self.run("note_begun", {"ids": list(claims), "claims": list(claims.values())})}

@@ -1,4 +1,4 @@
-"""Take jobs back from workers: from dead ones, and what a living one does not know of."""
+"""Take jobs back: from dead workers, and those that a live worker does not know of."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rescue(
     limit: int = 5000,
     now: datetime | None = None,
 ) -> Rescued:
-    """Take jobs back from dead workers, and wake living ones for them."""
+    """See ``Maintainer.rescue`` and ``Fetcher.reclaim``."""
     [(requeued, discarded, queues, cancelled, left)] = session.run(
         "rescue",
         {
@@ -33,7 +33,7 @@ def rescue(
             "as_noted": as_noted,
             "kept_id": list(kept or ()),
             "kept_claim": list((kept or {}).values()),
-            # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+            # The reason may quote a dead worker's last output, and an unusual byte in it must not prevent the rescue.
             "reason": clean(reason),
             "limit": limit,
             "now": now,

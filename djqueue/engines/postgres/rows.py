@@ -1,4 +1,4 @@
-"""Turn rows of the tables into jobs."""
+"""Convert rows of the tables to jobs."""
 
 from __future__ import annotations
 

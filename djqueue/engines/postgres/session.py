@@ -1,4 +1,4 @@
-"""A connection of djqueue's own on which statements are run: opened when needed, again after a loss, its errors translated."""
+"""A connection of djqueue's own that runs statements. It opens when needed, reopens after a loss and translates errors."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ logger = logging.getLogger("djqueue.engine")
 
 _UNPREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 _TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-# What a value can be guilty of: bytes or numbers that PostgreSQL has no room for, text that is no text, JSON beyond 256 MB, a rule
-# of the table.
+# Errors about a value: out of range, not valid text, JSON beyond 256 MB, or against a constraint of the table.
 _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
-# A server that was demoted answers, and refuses to write: the connection must go, for the next one may find the new primary.
+# A demoted server answers but refuses writes. The connection is closed, because the next may find the new primary.
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 _TRIES = 5
 T = TypeVar("T")
 
 
 class Session:
-    """One connection of one thread. A lost one raises ``EngineUnavailable``; the next statement connects again."""
+    """One connection of one thread. Its loss raises ``EngineUnavailable``; the next statement connects again."""
 
     def __init__(
         self,
@@ -49,7 +48,8 @@ class Session:
         self._lock_timeout = lock_timeout_seconds
         self._connection: Connection | None = None
         self._prepares = listen
-        """LISTEN needs a direct connection, and where there is one, preparing spares a small statement a quarter of its work."""
+        """Whether statements are prepared. LISTEN needs a direct connection, and preparing is safe on one: it saves a quarter
+        of the work of a small statement."""
         self._role = "worker"
 
     def __enter__(self) -> Self:
@@ -68,10 +68,10 @@ class Session:
         return self.run_all([(name, params)])[0]
 
     def run_all(self, statements: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Any]]:
-        """Run all of them or none."""
+        """Run statements in one transaction: all or none."""
 
         def work(connection: psycopg.Connection[TupleRow]) -> list[list[Any]]:
-            # A single statement is a transaction of its own and needs no BEGIN and COMMIT around it.
+            # A single statement is a transaction of its own and needs no BEGIN and COMMIT.
             with connection.transaction() if len(statements) > 1 else nullcontext():
                 cursors = [connection.execute(sql(name), params) for name, params in statements]
             return [rows_of(cursor) if cursor.description else [] for cursor in cursors]
@@ -79,7 +79,6 @@ class Session:
         return self.attempt(work)
 
     def wake(self, queues: Collection[str]) -> None:
-        """Wake the workers that sleep on these queues."""
         if queues and self._listen:
             self.run("wake", {"queues": sorted(queues)})
 
@@ -92,7 +91,7 @@ class Session:
             return work(connection)
 
     def attempt(self, work: Callable[[psycopg.Connection[TupleRow]], T]) -> T:
-        """Do something on the connection; again if it lost a race that the database resolved."""
+        """Run ``work`` on the connection; retry it after a serialization failure or a deadlock."""
         lost: psycopg.Error
         for _ in range(_TRIES):
             try:
@@ -106,8 +105,8 @@ class Session:
                     )
                 return self._work(self._connection, work)
             except _UNPREPARED as error:
-                # A pooler gave us a server connection that has not seen what we prepared, or has seen somebody else's.
-                # The server refused to run the statement, so nothing was done.
+                # A pooler has switched to a server connection without our prepared statement, or with another client's of the
+                # same name. The server refused to run the statement, so nothing was done.
                 logger.warning(
                     "Prepared statements are not available (%s); continuing without them.", str(error).strip()
                 )
@@ -128,12 +127,12 @@ class Session:
             except psycopg.errors.InsufficientPrivilege as error:
                 raise forbidden(self._alias, error) from error
             except psycopg.Error as error:
-                # Whatever the server said last (that the transaction was idle for too long, that it shuts down): when it
-                # has hung up, the next statement needs another connection.
+                # Regardless of the server's last message (the transaction was idle for too long, the server shuts down): if it
+                # has closed the connection, the next statement needs another one.
                 connection = self._connection
                 if isinstance(error, _UNAVAILABLE) or connection is None or connection.closed:
                     absence = EngineUnavailable(f"The database {self._alias!r} did not answer: {str(error).strip()}")
-                    # Never asked, or answered with an error: a statement that fails is rolled back.
+                    # The statement was never sent, or the server answered with an error and rolled it back.
                     absence.is_undone = connection is None or (error.sqlstate is not None and not connection.closed)
                     self.close()
                     raise absence from error

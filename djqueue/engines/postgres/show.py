@@ -1,6 +1,6 @@
-"""Print a statement as psql takes it: ``python -m djqueue.engines.postgres.show fetch``; without a name, list all statements.
+"""Print a statement for psql: ``python -m djqueue.engines.postgres.show fetch``; without a name, list all statements.
 
-The parameters become variables of psql: ``\\set queue mail``. A variable cannot be null; write NULL in its place.
+The parameters become psql variables: ``\\set queue mail``. A variable cannot be null; write NULL in its place.
 """
 
 from __future__ import annotations

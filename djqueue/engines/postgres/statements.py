@@ -1,10 +1,10 @@
 """The SQL files, all read at import.
 
-A worker lives for weeks, and an upgrade may replace the files meanwhile: a statement that was read when it is first
-needed would be missing, or that of another version.
+A worker runs for weeks, and an upgrade may replace the files meanwhile. A statement that was read only when needed could
+be missing, or belong to another version.
 
-A line ``-- include: NAME`` stands for the text of ``sql/_NAME.sql``, at its own indentation. What follows the name fills the
-places that the included text leaves open: ``-- include: filter age=finished_at`` puts ``finished_at`` for ``{age}``.
+A line ``-- include: NAME`` is replaced by the text of ``sql/_NAME.sql``, at its own indentation. Arguments after the name
+fill placeholders of the included text: ``-- include: filter age=finished_at`` replaces ``{age}`` with ``finished_at``.
 """
 
 from __future__ import annotations

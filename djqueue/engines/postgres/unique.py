@@ -1,16 +1,16 @@
 """Insert jobs with unique keys.
 
-ON CONFLICT decides, never a look before it: an insert waits for an uncommitted twin, and goes on if that one is rolled
-back. A look comes afterwards, to say who holds the key or to change him. Between the two the holder may have ended, so
-what is not settled is inserted again.
+ON CONFLICT decides whether a job is a duplicate, never a SELECT before it: an insert waits for an uncommitted holder of the
+key, and succeeds if that one is rolled back. A SELECT after it finds the holder, to return or change it. Between the two
+the holder may have ended; then the job is inserted again.
 
-A live job holds its key by the partial unique index of the live table. What reaches beyond a job's life stands in
-djqueue_uniquekey, written in the insert's statement. A hold that is over is noticed by the next insert that meets it:
-then the row is removed, if it is still that job's, and the insert done again.
+A live job holds its key by the partial unique index of the live table. A key that is held beyond a job's life is a row of
+djqueue_uniquekey, written by the statement that inserts the job. The next insert of the key finds out that such a hold has
+expired: it deletes the row, if it still belongs to that job, and inserts again.
 
-In a transaction at REPEATABLE READ or above, a twin that was committed after the transaction's snapshot cannot be seen;
-PostgreSQL answers with the serialization failure for which such a transaction must be ready. Outside of one, a
-statement that lost such a race is run again here.
+In a transaction at REPEATABLE READ or above, a holder that was committed after the transaction's snapshot is not visible.
+PostgreSQL raises a serialization failure, for which the code around such a transaction must be prepared. Outside a
+transaction, the statement is retried here.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def insert_unique(
     relaxed: bool,
     are_held: bool = False,
 ) -> tuple[list[InsertedJob], set[str]]:
-    """Store jobs, or say which job stands for each of them; return also the queues that got available jobs.
+    """Store jobs or find the jobs that hold their keys; return also the queues that got available jobs.
 
-    ``relaxed``: their commits do not wait for the disk; only if no transaction of the caller's is open. ``are_held``: a
-    moment ago others held their keys.
+    ``relaxed``: the commits do not wait for the disk; only if the caller has no open transaction. ``are_held``: a moment
+    ago other jobs held the keys.
     """
     insertion = _DjangoInsertion(connection, jobs, rule, now, relaxed=relaxed)
     return insertion.run(are_held=are_held), insertion.ready_in
 
 
 def is_simple(rule: UniqueRule) -> bool:
-    """Say whether a job is stored if no live job holds its key, and nothing else has to be looked at."""
+    """Return whether the rule only requires that no live job hold the key."""
     return not (rule.follow_up or rule.holds_completed or rule.window is not None)
 
 
@@ -65,7 +65,7 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 
 class Insertion(ABC):
-    """The statements that store jobs with unique keys, in their order; how they are run is up to a subclass."""
+    """The order of the statements that store jobs with unique keys. Subclasses run them."""
 
     is_in_transaction: bool
 
@@ -79,11 +79,11 @@ class Insertion(ABC):
 
     def run(self, *, are_held: bool) -> list[InsertedJob]:
         missing: Sequence[int] = range(len(self._jobs))
-        # Almost always once. Again for a job whose key was held when it was inserted and is not when we look. Somebody who
-        # finishes one job of that key after the other could go on for ever.
+        # Almost always one pass. Another one for a job whose key was held at its insert and free when the holder was
+        # searched. If jobs of that key are finished one after the other, this could go on for ever.
         for _ in range(_TRIES):
             if self._rule.follow_up:
-                # First, so that the newest values are those that run last, whatever the holder does meanwhile.
+                # Follow-ups first, so that the newest values run last, even if the holder ends meanwhile.
                 missing = self._revise_follow_ups(missing)
             if not are_held:
                 self._insert(missing)
@@ -99,9 +99,9 @@ class Insertion(ABC):
         )
 
     def _revise_follow_ups(self, places: Sequence[int]) -> Sequence[int]:
-        """Give the newest values to the follow-ups that there are; return the places without one."""
+        """Update existing follow-ups to the newest values; return the places without one."""
         next = [f"{key}:next" for key in self._keys(places)]
-        # The look costs a quarter of the statement that it almost always saves, and decides nothing.
+        # This query costs a quarter of the statement that it almost always saves. It decides nothing.
         found = {key.removesuffix(":next") for key, *_ in self._execute("holders", {"keys": next})} if next else ()
         followed = [place for place in places if self._key(place) in found]
         revised = self._revise(followed, suffix=":next")
@@ -109,15 +109,15 @@ class Insertion(ABC):
         return self._unanswered(places)
 
     def _begin_free(self, follow_ups: dict[str, InsertedJob]) -> dict[str, InsertedJob]:
-        """Let follow-ups that this caller has locked begin, with its commit, if their predecessors have ended.
+        """Release follow-ups that this caller has locked, at its commit, if their predecessors have ended.
 
-        The ack of the predecessor, and the stager, pass over a locked row. Callers whose transactions follow each other closely
-        would keep the follow-up from beginning for ever.
+        The ack of the predecessor, and the stager, skip a locked row. Callers whose transactions follow each other closely
+        would otherwise keep the follow-up suspended for ever.
         """
         if not follow_ups:
             return follow_ups
         if self.is_in_transaction:
-            # The predecessor may end between this look and the commit.
+            # The predecessor may end between this query and the commit.
             self.ready_in.add(STAGE)
         held = {key for key, *_ in self._execute("holders", {"keys": list(follow_ups)})}
         keys = {job.id: key for key, job in follow_ups.items() if key not in held}
@@ -127,7 +127,7 @@ class Insertion(ABC):
         try:
             rows = self._execute("release", {"keys": list(keys.values()), "milliseconds": None})
         except (IntegrityError, psycopg.IntegrityError):
-            # Another job has just taken a key. The stager begins the others.
+            # Another job has just taken a key. The stager releases the others.
             self._undo(savepoint)
             rows = []
         else:
@@ -156,7 +156,7 @@ class Insertion(ABC):
                     self.ready_in.add(self._jobs[place].queue)
 
     def _settle(self, places: Sequence[int]) -> None:
-        """Say which job stands for each duplicate, after it has taken what the duplicate brought."""
+        """Find the job that holds the key of each duplicate, after applying the changes that the duplicate brings."""
         changes_holder = self._rule.replace or self._rule.reschedule
         if changes_holder:
             self._answer_duplicates(places, self._revise(places))
@@ -167,7 +167,7 @@ class Insertion(ABC):
         for key, *row in self._execute("holders", {"keys": keys}) if keys else ():
             holder = InsertedJob._make([*row, True])
             if holder.state != "executing":
-                # It began to wait only after we wanted to change it: once more.
+                # It was put back only after the attempt to change it: try again.
                 if not changes_holder:
                     holders[key] = holder
             elif self._rule.follow_up:
@@ -175,7 +175,7 @@ class Insertion(ABC):
             else:
                 holders[key] = holder
         if holders and self._rule.follow_up and self.is_in_transaction:
-            # One that began before the commit would not see what the caller writes.
+            # A holder that starts before the commit would not see the caller's writes.
             waiting = {key for key, holder in holders.items() if holder.state != "executing"}
             held = self._hold(waiting)
             holders = {key: holder for key, holder in holders.items() if key not in waiting} | held
@@ -187,9 +187,9 @@ class Insertion(ABC):
         self._answer_duplicates(places, holders)
 
     def _hold(self, keys: Collection[str]) -> dict[str, InsertedJob]:
-        """Keep waiting holders from beginning before the caller's commit; return those that do not begin."""
+        """Keep waiting holders from starting before the caller's commit; return those that are held back."""
         while keys:
-            # See _revise: one that began while we waited for its row must not stay locked.
+            # See _revise: a holder that started while this statement waited for its row must not stay locked.
             savepoint = self._save()
             rows = self._execute("hold", {"keys": sorted(keys)})
             if len(rows) < len(keys):
@@ -197,13 +197,13 @@ class Insertion(ABC):
                 keys = {row[0] for row in rows}
                 continue
             self._keep(savepoint)
-            # Workers pass over what is held, and may sleep by then.
+            # Workers skip these locked rows, and may be asleep at the commit.
             self.ready_in |= {queue for *_, state, _, queue in rows if state == "available"}
             return {key: InsertedJob._make([*row, True]) for key, *row, _ in rows}
         return {}
 
     def _ended_holders(self, keys: Sequence[str]) -> dict[str, InsertedJob]:
-        """Return who holds keys without being live, and remove those whose hold is over."""
+        """Return the finished jobs that still hold keys, and delete the holds that have expired."""
         if not keys:
             return {}
         rows = self._execute("unique_key", {"keys": list(keys), "completed_only": self._rule.holds_completed})
@@ -221,18 +221,18 @@ class Insertion(ABC):
                 added[self._key(place)] = answer._replace(was_duplicate=True)
 
     def _revise(self, places: Sequence[int], suffix: str = "") -> dict[str, InsertedJob]:
-        """Give the waiting holders what the newest of their duplicates brought; return those that took it."""
+        """Apply the newest of their duplicates to the waiting holders; return the holders that were changed."""
         newest = self._newest(places)
         params = {
             "suffix": suffix,
-            # A follow-up is there for the newest values.
+            # The purpose of a follow-up is to run with the newest values.
             "replace": self._rule.replace or bool(suffix),
             "reschedule": self._rule.reschedule,
         }
         while newest:
-            # A holder that began to run while we waited for its row is left alone, but by then we have locked it, and
-            # its worker could not record the outcome before the caller's commit. A savepoint gives the lock back. (A
-            # follow-up does not run.)
+            # A holder that started while this statement waited for its row is not changed. But the statement has locked
+            # the row by then, and the worker could not store the outcome before the caller's commit. Rolling back to a
+            # savepoint releases the lock. (A follow-up needs none: it does not run.)
             savepoint = None if suffix else self._save()
             rows = self._execute("revise", {**job_columns(newest), **params})
             if len(rows) < len(newest) and savepoint is not None:
@@ -241,7 +241,7 @@ class Insertion(ABC):
                 newest = [job for job in newest if job.unique_key in done]
                 continue
             self._keep(savepoint)
-            # Workers pass over a row while its caller's transaction is open, and may sleep by the end of it.
+            # Workers skip a row that an open transaction has locked, and may be asleep when that transaction ends.
             is_passed_over = self.is_in_transaction
             self.ready_in |= {
                 queue for *_, queue, ready, was_ready in rows if ready and (is_passed_over or not was_ready)
@@ -273,19 +273,19 @@ class Insertion(ABC):
 
     @abstractmethod
     def _save(self) -> str | None:
-        """Begin what may be undone; None: nothing could be, each statement is a transaction of its own."""
+        """Create a savepoint; return None if each statement is a transaction of its own."""
 
     @abstractmethod
     def _undo(self, savepoint: str | None) -> None:
-        """Take back what was done since the savepoint."""
+        """Roll back to the savepoint."""
 
     @abstractmethod
     def _keep(self, savepoint: str | None) -> None:
-        """Release the savepoint and keep what was done since."""
+        """Release the savepoint."""
 
 
 class _DjangoInsertion(Insertion):
-    """On the application's connection, in its transaction if there is one."""
+    """An insertion on the application's connection, in its transaction if there is one."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class _DjangoInsertion(Insertion):
         self.is_in_transaction = connection.in_atomic_block or not connection.get_autocommit()
 
     def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement; again if it lost a race that the database resolved, and no transaction was lost with it."""
+        """Run one statement. Outside a transaction, retry it after a serialization failure or a deadlock."""
         for final in [False] * (_TRIES - 1) + [True]:
             try:
                 with self._connection.cursor() as cursor:
@@ -316,7 +316,7 @@ class _DjangoInsertion(Insertion):
                     or not self._connection.get_autocommit()
                 ):
                     raise
-                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
+                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, not a secret
         raise AssertionError("unreachable")
 
     def _save(self) -> str | None:

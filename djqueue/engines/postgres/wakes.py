@@ -1,4 +1,4 @@
-"""Wake sleeping workers, and the stager, after the caller's commit: once per transaction, alias and queue."""
+"""Wake sleeping workers and the stager after the caller's commit, once per transaction, alias and queue."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ PUT_BACK = "!"
 
 
 def put_back(queue: str) -> str:
-    """Return the name under which workers whose fetches skip jobs are told that one was put back into this queue."""
+    """Return the name that announces put-back jobs in this queue to workers whose fetches skip entries."""
     return f"{queue}{PUT_BACK}"
 
 
 class Wake:
-    """An on_commit hook that collects queues. Every later enqueue of the transaction adds to it."""
+    """An on_commit hook that collects queues. Each later enqueue in the transaction adds to it."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
         self.queues: set[str] = set()
         self.due_at = math.inf
-        """When the first of the jobs that wait is due, by this process's monotonic clock."""
+        """Monotonic time at which the first of the scheduled jobs is due."""
 
     def add(self, queues: Iterable[str], due_in: float) -> None:
         self.queues.update(queues)
         self.due_at = min(self.due_at, time.monotonic() + due_in)
 
     def __call__(self, statement: str = "wake") -> None:
-        # Asked only now, because a transaction may have lasted: what was due in an hour may be due at once.
+        # Checked only now, because the transaction may have been long: a job may have become due meanwhile.
         if self.due_at - time.monotonic() <= SOON_SECONDS:
             self.queues.add(STAGE)
         if not self.queues:
             return
-        # The jobs are stored. An error here would make the caller enqueue them twice, and the poll finds them anyway.
+        # The jobs are stored. With an error the caller would enqueue them again, and polling finds them anyway.
         try:
             if statement == "wake" and self._is_prepared():
                 return
@@ -56,7 +56,7 @@ class Wake:
             logger.warning("Could not wake workers for %s: %s", ", ".join(sorted(self.queues)), error)
 
     def _is_prepared(self) -> bool:
-        """Wake by a prepared statement, sooner by as long as a worker takes to fetch; return whether that could be done."""
+        """Wake by a prepared statement, which saves as much time as a worker's fetch takes; return False if not possible."""
         names = ['"' + queue.replace("\\", "\\\\").replace('"', '\\"') + '"' for queue in sorted(self.queues)]
         queues = f"{{{','.join(names)}}}".encode()
         return (
@@ -66,18 +66,18 @@ class Wake:
 
 
 def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *, due_in: float = math.inf) -> None:
-    """Wake whoever sleeps on these queues as soon as the caller's work is visible to them.
+    """Wake the workers that sleep on these queues as soon as they can see the caller's writes.
 
-    ``due_in``: seconds until the first of the jobs that wait is due; the stager is woken if it might sleep too long.
+    ``due_in``: seconds until the first of the scheduled jobs is due; the stager is woken if it might sleep longer.
     """
     if not connection.in_atomic_block:
         wake = Wake(connection)
         wake.add(queues, due_in)
-        # In a transaction that Django does not manage nobody tells us of the commit. Asking now would come too early, and the
-        # asker's lock would stay until the end of the transaction, in the way of who wants to mark its sleep.
+        # Django has no commit hooks for a transaction that it does not manage. Checking for sleepers now would be too
+        # early, and the lock of the check would keep workers from marking their sleep until the transaction ends.
         wake("wake" if is_own_transaction(connection) else "notify")
     elif (pending := _pending(connection)) is not None:
-        # Perhaps registered outside a savepoint that is rolled back later: then it wakes somebody for nothing.
+        # The hook may have been registered outside a savepoint that is rolled back later. Then it wakes a worker in vain.
         pending.add(queues, due_in)
     else:
         wake = Wake(connection)
@@ -87,31 +87,31 @@ def wake_after_commit(connection: BaseDatabaseWrapper, queues: Iterable[str], *,
 
 
 def wake_for(connection: BaseDatabaseWrapper, new: NewJob, inserted: InsertedJob) -> None:
-    """Wake whoever a new job concerns: a worker, the stager, or nobody."""
+    """Wake a worker for an available job, or the stager for one that is due soon."""
     due_in = seconds_until_due(new, inserted)
     if inserted.state == "available" or due_in < math.inf:
         wake_after_commit(connection, {new.queue} if inserted.state == "available" else (), due_in=due_in)
 
 
 def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = False) -> float:
-    """Return the seconds until a job is due that waits for the stager; infinity for one that does not.
+    """Return the seconds until a scheduled job is due, or infinity for a job that the stager need not handle.
 
-    ``is_rescheduled``: a duplicate has moved its holder's time.
+    ``is_rescheduled``: the duplicate has changed the time of the job that holds its key.
     """
     if job.state != "scheduled" or (job.was_duplicate and not is_rescheduled):
         return math.inf
     if new.scheduled_at is None:
         return new.delay.total_seconds() if new.delay is not None else 0.0
     if (new.scheduled_at.tzinfo is None) != (job.inserted_at.tzinfo is None):
-        return 0.0  # not comparable; to ask for nothing is cheap
+        return 0.0  # not comparable, and a needless wake-up is cheap
     return (new.scheduled_at - job.inserted_at).total_seconds()
 
 
 def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
-    """Return the hook of this transaction, if it stands where it was put.
+    """Return the hook of this transaction, if it is still at the index at which it was registered.
 
-    Django drops hooks with their savepoint and clears them at the end of a transaction; looking at one place instead
-    of through the list keeps ten thousand enqueues with ten thousand hooks of the application linear.
+    Django removes hooks with their savepoint and clears them at the end of a transaction. Checking one index instead of
+    searching the list keeps ten thousand enqueues with ten thousand hooks of the application linear.
     """
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
     hooks = commit_hooks(connection)

@@ -1,43 +1,49 @@
 """The Redis engine, for Redis from 6.2 and Valkey from 7.2.
 
-**How jobs are stored.** A job is written once, as one opaque string. A claim and an outcome do not touch it: a claim is an entry
-of the hash ``executing``, an outcome one more string. So each step is a handful of commands for a whole batch, never several per
-job, and a waiting job takes less room than a hash of its fields would. ``lua/lib.lua`` names all keys and what is in them.
+**How jobs are stored.** A job is written once, as one opaque string. A claim and an outcome do not change it: a claim is an
+entry of the hash ``executing``, an outcome one more string. So each step is a few commands for a whole batch, never several
+per job, and a waiting job takes less memory than a hash of its fields would. ``lua/lib.lua`` documents all keys.
 
-**Every verb is one script**, in ``lua/`` under its name, and so nothing else happens in the middle of it: nobody has to lock, to
-try again, or to clean up after half of it. A script collects what it is going to write and writes it at its end, after all that
-can fail; its first command is one that a server without memory refuses before anything is done (``insert``), or lets pass
-(``ack``, ``fetch``). A script does a few milliseconds of work at most. What is more is several of them: between ``MULTI`` and
-``EXEC`` where it is all or nothing (``insert_many``), one by one elsewhere.
+**Every verb is one script**, in ``lua/`` under its name. The server runs nothing else during a script, so no verb has to lock,
+retry, or clean up after a partial write. A script collects its writes and writes them at its end, after everything that can
+fail. Its first command is one that a server without free memory either refuses before anything is done (``insert``) or
+accepts (``ack``, ``fetch``). A script runs for a few milliseconds at most. Larger work is split into several scripts: between
+``MULTI`` and ``EXEC`` where it is all or nothing (``insert_many``), one by one elsewhere.
 
-**All keys of a prefix lie in one slot** (``{djqueue}:…``), and with it on one node of a cluster: unique keys, the rescue and the
-crontab would not be atomic otherwise. To spread over a cluster, define several backends with several prefixes. While such a slot
-moves to another node the engine is unavailable: a script would see half of the keys. (With the atomic slot migration of Valkey 9
-that is a moment.)
+**All keys of a prefix are in one slot** (``{djqueue}:…``), and so on one node of a cluster: unique keys, the rescue and the
+crontab would not be atomic otherwise. To spread jobs over a cluster, define several backends with several prefixes. While such
+a slot migrates to another node the engine is unavailable, because a script would see half of the keys. (With the atomic slot
+migration of Valkey 9 this takes only a moment.)
 
-**The claim is a time.** It grows with every claim of a job, and also when a restart has lost the last second, in which the same id
-may have been handed out: a late outcome of a job that no longer exists is not taken for that of another.
+**The claim is a time.** It grows with every claim of a job, and also when a restart has lost the last second, in which the
+same id may have been given to another job. So a late outcome of a job that was lost is not accepted for the new job.
 
-**Order** is that of becoming available: one counter gives ids and places. A job handed back or rescued keeps its place.
+**Order** is the order in which jobs become available: one counter gives both ids and positions. A job that is handed back or
+rescued keeps its position.
 
-**Sleepers** write a mark, a key that ends by itself. Whoever makes a job available looks for it in the same script, so nobody can
-fall asleep in between, and sends one message that wakes all; see ``listener.py``.
+**Sleepers** write a mark, a key that expires. The script that makes a job available also checks for the mark, so no worker can
+fall asleep between the two. If there is one, it sends one message that wakes all sleepers; see ``listener.py``.
 
-**Looking for jobs by what they are** (``find``, ``count``, ``newest``) walks along the bitmaps of ids, some hundred jobs at a time:
-an index for every question would cost each job memory and each claim time. So a question about few among a million takes seconds,
-and the server does other things in between.
+**Searches by the properties of jobs** (``find``, ``count``, ``newest``) scan the bitmaps of ids, some hundred jobs at a time. An
+index for every filter would cost each job memory and each claim time. So a search for few jobs among a million takes seconds,
+and the server runs other commands in between.
 
-**Unique keys** are one entry each: who lives and holds it, who holds it beyond his life and until when. Whoever ends a job gives its
-key back in the same script, and lets the follow-up begin. ``tests/engines/test_redis_books.py`` has an audit of all that is kept
-twice.
+**Unique keys** have one entry each: the live job that holds the key, the job that holds it beyond its life, and until when. The
+script that ends a job also releases its key and makes the follow-up available. ``tests/engines/test_redis_books.py`` audits all
+data that is stored twice.
 
-**Known weak spots.** Nothing here commits together with a database: ``is_transactional`` is false, and the backend stores jobs
-after the commit. What a server had not written to its disk when it died is lost, with ``appendfsync everysec`` a second; on a
-fail-over, what the replica had not received. The ids of such jobs are not given again: each new server skips some, as many as its
-clock says (``arrive.lua``, which has the limits). A server that may evict keys loses jobs, and is refused at the start of a worker.
+**Known limits.** Jobs do not commit together with a database: ``is_transactional`` is false, and the backend stores jobs after
+the commit. If the server crashes, it loses what it had not written to disk (with ``appendfsync everysec`` the last second); on
+a failover, what the replica had not received. The ids of such jobs are not given again: each new server skips some, by a number
+that depends on its clock (``arrive.lua`` documents the limits). A server that may evict keys would lose jobs, so workers refuse
+to start on it.
 
-``client.py`` is the connection, ``scripts.py`` loads the scripts, ``codec.py`` reads what they wrote, ``parts.py`` splits what is
-too much for one. Each role of ``engines/protocol`` has a module of its name; ``unique.py`` inserts jobs with unique keys.
+``RedisEngine`` (``engine.py``) inserts jobs, controls them (``RedisController``) and inspects them (``RedisInspector``) on one
+connection per thread (``application.py``). ``RedisFetcher``, ``RedisRegistrar`` and ``RedisMaintainer`` each use a connection of
+their own (``session.py``), as ``RedisListener`` does. Each role of ``engines/protocol`` has the module of its name, except the
+inserter, which is the engine itself; ``unique.py`` inserts jobs with unique keys. ``client.py`` is one connection, ``nodes.py``
+finds its server, ``scripts.py`` loads the scripts, ``codec.py`` decodes what they wrote, ``parts.py`` splits work that is too
+much for one script.
 """
 
 from djqueue.engines.redis.engine import RedisEngine

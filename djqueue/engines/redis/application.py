@@ -9,7 +9,7 @@ from djqueue.engines.redis.nodes import Nodes
 
 
 class Application:
-    """What the roles of the application have in common."""
+    """The base class of the roles that run on the application's connections."""
 
     def __init__(
         self, url: str, prefix: str = "djqueue", *, answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS

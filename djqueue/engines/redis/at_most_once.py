@@ -1,4 +1,4 @@
-"""Outcomes of jobs that run at most once: they were taken out of the store, and are written as they were then."""
+"""Outcomes of jobs that run at most once. The fetch removed them from the store, so their history is written from memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from djqueue.jobs.records import Ack
 
 
 def taken_bytes(acks: Sequence[Ack]) -> int:
-    """Return about how much room these outcomes take, with their jobs."""
+    """Return the approximate size of these outcomes in bytes, including their jobs."""
     return sum(
         [
             len(job.args)
@@ -28,7 +28,7 @@ def taken_bytes(acks: Sequence[Ack]) -> int:
 
 
 def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any]:
-    """Return these outcomes, and their jobs, as ``record.lua`` takes them."""
+    """Return these outcomes with their jobs, in the format of ``record.lua``."""
     now = time.monotonic()
     flat: list[Any] = []
     for ack in acks:
@@ -38,7 +38,7 @@ def taken_columns(acks: Sequence[Ack], pack: Callable[[Any], bytes]) -> list[Any
         errors = [json.dumps(error, ensure_ascii=False) for error in json.loads(job.errors)]
         if ack.error is not None:
             errors.append(ack.error)
-        # Its unique key it gave up; it gets it again if it is put back.
+        # The job gave up its unique key when it was taken, and gets it again if it is put back.
         key = None if ack.state.is_final else job.unique_key
         payload = (
             0 if key is None else 1, micros(job.inserted_at), job.scheduled_at and micros(job.scheduled_at),

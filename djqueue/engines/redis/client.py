@@ -1,7 +1,7 @@
 """One connection of one thread to the server that holds the keys of a prefix.
 
-redis-py connects (url, TLS, authentication, database); from there on commands are packed and answers parsed by hiredis
-directly, for the layers in between cost more than the server. Errors are told in the words of the seam.
+redis-py opens the connection (URL, TLS, authentication, database). After that, hiredis packs the commands and parses the
+responses directly, because redis-py's layers in between cost more than the server. Errors are djqueue's own exceptions.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from djqueue.exceptions import EngineRefused, EngineUnavailable
 
 ANSWER_TIMEOUT_SECONDS = 30.0
 _LOOK_AFTER_SECONDS = 0.05
-"""A connection that rested so long is looked at before it is used: the server may have closed it."""
+"""A connection that was idle for this long is checked before it is used: the server may have closed it."""
 _LARGEST_BYTES = 512 * 1024 * 1024
 _REDIRECTIONS = 5
-# What will be different later, or on another connection.
+# Errors that may not occur later, or on another connection.
 _UNAVAILABLE = (
     "LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "UNKILLABLE", "CLUSTERDOWN", "TRYAGAIN",
     "ASK",
 )  # fmt: skip
-# After these another connection may find a better server. READONLY: a primary that was demoted.
+# Errors after which another connection may find a better server. READONLY: the primary was demoted.
 _RECONNECT = ("READONLY", "MASTERDOWN", "CLUSTERDOWN")
 Argument = bytes | str | int
 
 
 class Client:
-    """A lost connection raises ``EngineUnavailable``; the next command connects again."""
+    """The loss of the connection raises ``EngineUnavailable``; the next command connects again."""
 
     protocol = 2
 
@@ -53,11 +53,11 @@ class Client:
         answer_timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
         self.key = b"{%b}:" % prefix.encode()
-        """The one key that is named to the server: in a cluster it says where to go. The scripts build the others from it."""
+        """The only key that scripts declare; a cluster finds the node by it. Scripts build all other keys from it."""
         self.name = name
-        """What the server calls the next connection."""
+        """The name of the next connection, as ``CLIENT LIST`` shows it."""
         self.prefix = prefix
-        self._pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua knows one kind of string
+        self._pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=False).pack  # Lua has only one string type
         self.nodes = nodes
         self._answer_timeout = answer_timeout_seconds
         self._connection: AbstractConnection | None = None
@@ -66,7 +66,7 @@ class Client:
         self._pid = 0
         self._used = 0.0
         self._has_arrived = False
-        """Whether the server has been asked if it is the one that gave the last ids; see ``arrive.lua``."""
+        """Whether ``arrive.lua`` has run on this connection, which skips ids if this is not the server that gave the last ones."""
 
     def pack(self, value: Any) -> bytes:
         """Return a value as an argument of a script."""
@@ -80,12 +80,12 @@ class Client:
             raise EngineRefused(f"Cannot encode a value for the server: {error}") from error
 
     def run(self, name: str, *args: Argument) -> Any:
-        """Run a script and return its answer."""
+        """Run a script and return its response."""
         [answer] = self._ask(packed(b"EVALSHA", script(name).sha, 1, self.key, *args))
         return self.run_all(name, [args])[0] if _is_unknown(answer) else self._checked(answer)
 
     def run_all(self, name: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Run a script several times, with nothing in between, and return the answers: all of it or nothing."""
+        """Run a script several times with nothing in between, all or nothing, and return the responses."""
         wanted = script(name)
         command: tuple[bytes, bytes] = (b"EVALSHA", wanted.sha)
         while True:
@@ -96,19 +96,19 @@ class Client:
                 together = b"".join([packed(b"MULTI"), *messages, packed(b"EXEC")])
                 *queued, answers = self._ask(together, len(calls) + 2)
                 if isinstance(answers, hiredis.ReplyError):
-                    # It only says that one of the commands before it was refused.
+                    # The error of EXEC only says that an earlier command was refused.
                     self._checked(next((one for one in queued if isinstance(one, hiredis.ReplyError)), answers))
             if not _is_unknown(answers[0]):
                 return [self._checked(answer) for answer in answers]
-            # This shows it to the server, too.
+            # EVAL also loads the script into the server.
             command = (b"EVAL", wanted.text)
 
     def command(self, *args: Argument) -> Any:
-        """Run one command and return its answer."""
+        """Run one command and return its response."""
         return self.commands([args])[0]
 
     def commands(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Run commands that have nothing to do with each other, sent together, and return their answers."""
+        """Run independent commands, sent together, and return their responses."""
         answers = self._ask(b"".join([packed(*args) for args in commands]), len(commands), is_script=False)
         return [self._checked(answer) for answer in answers]
 
@@ -119,13 +119,13 @@ class Client:
             connection.disconnect()
 
     def _ask(self, message: bytes, count: int = 1, *, is_script: bool = True) -> list[Any]:
-        """Send a message and return its answers; go where a cluster says that the keys are."""
+        """Send a message and return its responses; follow the redirections of a cluster."""
         for _ in range(_REDIRECTIONS):
             try:
                 self._send(message, is_script=is_script)
                 answers = [self._receive() for _ in range(count)]
             except BaseException:
-                # Whatever it was, a time limit or Ctrl-C: an answer that is still to come must not be taken for the next one's.
+                # On any exception, such as a time limit or Ctrl-C: a late response must not be taken for that of the next message.
                 self.close()
                 raise
             for answer in answers:
@@ -150,7 +150,7 @@ class Client:
                 self.socket.sendall(message)
                 return
             except OSError as error:
-                # What did not leave completely was not done: it may be sent again on another connection.
+                # A message that was not sent completely was not executed, so it may be sent again on another connection.
                 self.close()
                 if is_last:
                     raise _undone(f"The server at {self.nodes} closed the connection: {error}") from error
@@ -173,7 +173,7 @@ class Client:
             raise EngineUnavailable(f"The server at {self.nodes} did not answer: {error}") from error
 
     def _has_ended(self) -> bool:
-        """Say whether the server has closed a connection that was not used for a while."""
+        """Return whether the server has closed a connection that was idle for a while."""
         if time.monotonic() - self._used < _LOOK_AFTER_SECONDS or self.socket is None:
             return False
         poll = select.poll()
@@ -183,7 +183,7 @@ class Client:
     def _connect(self, *, is_script: bool) -> None:
         error: Exception | None = None
         for home in self.nodes.candidates():
-            # No word about the library: each would be a message more. No callbacks either: what arrives is read here.
+            # Without CLIENT SETINFO, which would take another round trip each. Without callbacks, because pushes are read here.
             connection = self.nodes.connection(
                 home,
                 client_name=self.name,
@@ -209,13 +209,13 @@ class Client:
             self.nodes.learn(self._first(b"CLUSTER", b"SLOTS"))
         answer = self._first(b"EVAL", script("arrive").text, 1, self.key)
         self._has_arrived = not isinstance(answer, hiredis.ReplyError)
-        # In a cluster this may be the wrong node. The command that follows is told so too, and goes to the right one. And
-        # somebody may want to look at a server that takes no scripts now; none is sent to it on this connection.
+        # In a cluster this may be the wrong node; the command that follows is redirected too. A server that cannot run
+        # scripts now may still be inspected: then no script is sent on this connection.
         if is_script and not self._has_arrived and not str(answer).startswith("MOVED "):
             self._checked(answer)
 
     def _first(self, *args: Argument) -> Any:
-        """Ask something on a connection that has just been made, and return what comes first, be it an error or a message."""
+        """Send a command on a new connection and return the first response, even if it is an error or a push message."""
         assert self.socket is not None
         try:
             self.socket.sendall(packed(*args))
@@ -249,21 +249,21 @@ class Client:
 
 
 def _undone(text: str) -> EngineUnavailable:
-    """Return the error of a command that has not left, or was refused before anything was done."""
+    """Return the error for a command that was not sent, or was refused before anything was done."""
     absence = EngineUnavailable(text)
     absence.is_undone = True
     return absence
 
 
 def _is_unknown(answer: Any) -> bool:
-    """Say whether the server does not know the script, or was told to forget it, and so has done nothing."""
+    """Return whether the server does not have the script in its cache, so that nothing was done."""
     return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT")
 
 
 def packed(*args: Argument) -> bytes:
-    """Return a command as it is sent."""
+    """Return a command in the wire format."""
     try:
-        packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # they say one argument, and take any number
+        packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # typed for one argument, but accepts any number
     except UnicodeError as error:
         raise EngineRefused(f"Cannot encode a text for the server: {error}") from error
     if len(packed) > _LARGEST_BYTES and any(len(arg) > _LARGEST_BYTES for arg in args if not isinstance(arg, int)):

@@ -1,4 +1,4 @@
-"""Jobs as the scripts store them: msgpack around texts of JSON, times in microseconds. ``lua/lib.lua`` names the same places."""
+"""Encode and decode jobs as the scripts store them: msgpack with JSON texts, times in microseconds; see ``lua/lib.lua``."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ STATES = (
     JobState.DISCARDED,
     JobState.CANCELLED,
 )
-"""A state is stored as its place here, from 1."""
+"""A state is stored as its position in this list, from 1."""
 NUMBERS = {state: number for number, state in enumerate(STATES, 1)}
 LEVEL = 2**44
-"""How far the scores of two priorities are apart."""
+"""The distance between the scores of two adjacent priorities."""
 LONGEST_DELAY_SECONDS = 3650 * 86400
-"""Python cannot read a year beyond 9999."""
+"""Python cannot represent a year after 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _RUN_LENGTH, _LEAST_RUN = 17, 7
 _UNTOUCHED: tuple[Any, ...] = (None, 0, 0, *[False] * (_RUN_LENGTH - 3))
-"""The run of a job that nothing has happened to."""
-# What Lua packs says of bytes that they are text. Texts that are none come out as they went in.
+"""The run of a job that has not been claimed or changed yet."""
+# Lua packs bytes as text. With surrogateescape, bytes that are not valid text survive decoding and encoding.
 unpack = partial(msgpack.unpackb, unicode_errors="surrogateescape")
 
 
 def micros(at: datetime) -> int:
-    """Return a time as it is stored."""
+    """Return a time in its stored form: microseconds since the epoch."""
     return (as_aware(at) - _EPOCH) // MICROSECOND
 
 
 @lru_cache(4096)
 def moment(at: float) -> datetime:
-    """Return a stored time. Jobs that were stored or claimed together share theirs."""
+    """Return a stored time. Cached, because jobs that were stored or claimed together share theirs."""
     return _EPOCH + timedelta(0, 0, at)
 
 
 def clock(now: datetime | None) -> bytes:
-    """Return the argument of a script that is a time; empty for the clock of the server."""
+    """Return a time as a script's argument; empty for the server's clock."""
     return b"" if now is None else b"%d" % micros(now)
 
 
 def common(job: NewJob) -> tuple[Any, ...]:
-    """Return what jobs that differ in their arguments only have in common. Packed, its first byte is left out."""
+    """Return the values shared by jobs that differ only in their arguments. When packed, its first byte is left out."""
     return (job.queue, job.priority, job.max_attempts, job.unique_key, job.task, job.meta)
 
 
 def job_bytes(jobs: Sequence[NewJob]) -> int:
-    """Return about how much room the jobs take."""
+    """Return the approximate size of the jobs in bytes."""
     return sum([len(job.args) + len(job.kwargs) + len(job.meta) for job in jobs])
 
 
 def is_plain(job: NewJob) -> bool:
-    """Say whether a job has no times of its own."""
+    """Return whether a job has no times of its own."""
     return job.scheduled_at is None and job.delay is None and job.expires_at is None and job.max_age is None
 
 
 def times(job: NewJob) -> tuple[Any, ...]:
-    """Return when a job is due and ends, as the scripts that store it take it; False for none."""
+    """Return when a job is due and when it expires, in the format of the inserting scripts; False for none."""
     return (
         job.scheduled_at is not None and micros(job.scheduled_at),
         job.delay is not None and job.delay // MICROSECOND,
@@ -82,12 +82,12 @@ def times(job: NewJob) -> tuple[Any, ...]:
 
 
 def one(job: NewJob, pack: Callable[[Any], bytes]) -> tuple[str, bytes, int]:
-    """Return a job without times of its own as ``insert_one.lua`` takes it."""
+    """Return a job without times of its own in the format of ``insert_one.lua``."""
     return job.queue, pack((*common(job), (job.args, job.kwargs)))[1:], (100 - job.priority) * LEVEL
 
 
 def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
-    """Return jobs as ``insert.lua`` takes them: nine values for each."""
+    """Return jobs in the format of ``insert.lua``: nine values for each."""
     flat: list[Any] = []
     for job in jobs:
         flat += (pack(common(job))[1:], pack((job.args, job.kwargs)), job.queue, job.priority)
@@ -97,11 +97,11 @@ def columns(jobs: Sequence[NewJob], pack: Callable[[Any], bytes]) -> list[Any]:
 
 
 UNREADABLE = "unreadable"
-"""What stands for the task of a job that somebody edited so that it cannot be read."""
+"""The task name shown for a job that cannot be decoded because it was edited by hand."""
 
 
 def read_pause(name: bytes, about: bytes) -> QueueRules:
-    """Return a pause as stored. One that cannot be read pauses its queue all the same, so it is returned too."""
+    """Decode a pause. One that cannot be decoded still pauses its queue, so it is returned too."""
     queue = name.decode(errors="replace")
     try:
         at, by, reason = unpack(about)
@@ -111,7 +111,7 @@ def read_pause(name: bytes, about: bytes) -> QueueRules:
 
 
 def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any], int, bool] | None:
-    """Return what a worker said of itself, its last beat and whether it is draining; None for an entry that is not a worker's."""
+    """Decode a worker's info, its last beat and whether it is draining; return None if the entry is not a worker's."""
     try:
         UUID(id.decode())
         name, hostname, pid, queues, concurrency = unpack(about)
@@ -122,12 +122,10 @@ def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any],
 
 
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
-    """Return a job as stored; what can be told of it, if it cannot be read."""
+    """Decode a job. Of one that cannot be decoded, return what is known."""
     try:
         return _read_job(id, payload, run, proof, due)
-    except (
-        Exception
-    ) as error:  # msgpack has many; and whatever stands there, who looks at a list wants to see the others
+    except Exception as error:  # msgpack has many; one bad job must not hide the others in a list
         reason = f"It cannot be read, somebody edited it: {type(error).__name__}: {error}"
     try:
         ended: Sequence[Any] = unpack(run) if run is not None else ()
@@ -185,7 +183,7 @@ def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, d
 
 
 def _json(text: str) -> Any:
-    """Read JSON; what is none stays as it stands there."""
+    """Decode JSON; return a text that is not JSON unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -193,7 +191,7 @@ def _json(text: str) -> Any:
 
 
 def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
-    """Return a job as fetched."""
+    """Decode a fetched job."""
     _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
     if run is None:
         inserted_at = moment(inserted)
@@ -215,31 +213,31 @@ def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -
 
 
 def read_taken(at: int, worker: UUID, *stored: Any) -> TakenJob:
-    """Return a job as taken, of which nothing is left in the store."""
+    """Decode a taken job, which is not in the store any more."""
     job = TakenJob._make(read_claimed(at, *stored))
     job.attempted_by = worker
     payload = stored[1]
-    if payload[1] & 1:  # the flag of a job that has one
+    if payload[1] & 1:  # the flag of a job with a unique key
         job.unique_key = unpack(payload)[7]
     return job
 
 
 def errors_text(errors: Sequence[Any] | Literal[False]) -> str:
-    """Return the errors of a job as JSON. What a script has noted itself, which writes none, becomes an error here."""
+    """Return the errors of a job as JSON. Scripts cannot write JSON, so the notes that they stored become errors here."""
     if not errors:
         return "[]"
     return f"[{','.join(error if isinstance(error, str) else json.dumps(_noted(*error)) for error in errors)}]"
 
 
 def _dated(error: Any) -> Any:
-    """Give an error the time that the server noted for it."""
+    """Set the time of an error to the one that the server recorded for it."""
     if isinstance(error, dict) and isinstance(micros := error.pop("at_micros", None), int):
         error["at"] = moment(micros).isoformat()
     return error
 
 
 def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:
-    """Return the meta of a job with what was noted in it since."""
+    """Return the meta of a job, merged with the notes that were added since."""
     merged: dict[str, Any] = json.loads(meta)
     for note in notes or ():
         merged |= json.loads(note)
@@ -260,7 +258,7 @@ def _run(run: bytes | None) -> Sequence[Any]:
 
 
 def _changed(now: float | bool, first: float | None) -> datetime | None:
-    """Return a time of which a run may tell that it has changed (0: to none)."""
+    """Return a time that a run may override (0: with none)."""
     at = first if now is False else now
     return moment(at) if at else None
 

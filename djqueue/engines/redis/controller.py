@@ -1,4 +1,4 @@
-"""The verbs that control jobs and queues: one script for some hundred jobs each, which finds them as they are and changes them."""
+"""The verbs that control jobs and queues. One script reads and changes some hundred jobs, so no state can change in between."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from djqueue.jobs.records import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
 
 _CHUNK = 200
-"""So many jobs are changed by one run of a script: each takes a dozen commands."""
+"""How many jobs one run of a script changes: each takes a dozen commands."""
 _EXECUTING = NUMBERS[JobState.EXECUTING]
 
 
@@ -38,14 +38,12 @@ class RedisController(Application):
         only: Collection[JobState] = (),
         now: datetime | None = None,
     ) -> list[Controlled]:
-        """End jobs that wait as cancelled, and ask those that execute to end."""
         arguments = (clock(now), digits(only), *who_and_why("Cancelled", by, reason))
         return self._control("cancel", arguments, ids, only, CANCELLABLE, ControlOutcome.CANCELLED)
 
     def retry(
         self, ids: Collection[int], *, only: Collection[JobState] = (), now: datetime | None = None
     ) -> list[Controlled]:
-        """Make jobs available that are finished or wait for a time, and wake sleepers."""
         return self._control("retry", (clock(now), digits(only)), ids, only, RETRYABLE, ControlOutcome.RETRIED)
 
     def discard(
@@ -57,21 +55,17 @@ class RedisController(Application):
         only: Collection[JobState] = (),
         now: datetime | None = None,
     ) -> list[Controlled]:
-        """End jobs that wait as discarded."""
         arguments = (clock(now), digits(only), *who_and_why("Discarded", by, reason))
         return self._control("discard", arguments, ids, only, WAITING, ControlOutcome.DISCARDED)
 
     def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Controlled]:
-        """Delete jobs that wait or are finished."""
         return self._control("delete", (digits(only),), ids, only, FINAL | WAITING, ControlOutcome.DELETED)
 
     def pause(self, queue: str, *, by: str = "", reason: str = "", now: datetime | None = None) -> bool:
-        """Let nothing of a queue be fetched any more; return False if it is paused already."""
         who, why = clean(by, BY_LENGTH), clean(reason, REASON_LENGTH)
         return bool(self.client.run("pause", clock(now), queue, who, why))
 
     def resume(self, queue: str) -> bool:
-        """Let a paused queue go on and wake who sleeps on it; return False if it is not paused."""
         return bool(self.client.run("resume", queue))
 
     def _control(
@@ -83,7 +77,7 @@ class RedisController(Application):
         eligible: Collection[str],
         outcome: ControlOutcome,
     ) -> list[Controlled]:
-        """Act on the jobs, and explain what was not done."""
+        """Act on the jobs, and report why some were skipped."""
         if only:
             eligible = {state.value for state in only}.intersection(eligible)
         told: dict[int, Controlled] = {}
@@ -92,7 +86,7 @@ class RedisController(Application):
             part = possible[first : first + _CHUNK]
             states, done, *holders = self.client.run(verb, *arguments, *part)
             for place, id in enumerate(part):
-                # Both are digits.
+                # Both strings have one digit per job.
                 number, is_done = states[place] - 48, done[place] == 49
                 if is_done and outcome is ControlOutcome.CANCELLED and number == _EXECUTING:
                     told[id] = Controlled(id, ControlOutcome.REQUESTED)
@@ -107,5 +101,5 @@ class RedisController(Application):
 
 
 def digits(states: Collection[JobState]) -> str:
-    """Return states as the scripts take them; empty: all."""
+    """Return states as digits, the format of the scripts; empty: all."""
     return "".join(str(NUMBERS[state]) for state in states)

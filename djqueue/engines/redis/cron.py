@@ -1,7 +1,7 @@
 """The crontab on Redis.
 
-A tick is one script: it looks whether the entry is still as it was read, inserts the job as every job is inserted, writes the
-tick and moves the entry on. What the scripts need not understand of an entry, its definition, is one text of JSON to them.
+A tick is one script: it checks that the entry has not changed since it was read, inserts the job as any job is inserted,
+records the tick and advances the entry. The definition of an entry, which the scripts need not read, is one JSON text.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from djqueue.jobs.encoding import storable
 from djqueue.jobs.records import LIVE_ONLY, NewJob, UniqueRule
 
 _PAGE = 200
-"""Entries of one read."""
+"""How many entries one script reads."""
 _PRUNE_STEP = 1000
 _MAX_REASON = 200
 
 
 class RedisCron:
-    """The verbs of the crontab. Each takes effect at once: a transaction of the caller's is none of this server's."""
+    """The crontab. Each verb takes effect at once: the server cannot take part in the caller's transaction."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -46,7 +46,6 @@ class RedisCron:
         self._client.close()
 
     def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
-        """Return the entries of these names, or all, by name."""
         known = self._client.run("cron_names") if names is None else [name.encode() for name in names]
         wanted = sorted({*known})
         found: list[CronEntry] = []
@@ -55,26 +54,23 @@ class RedisCron:
         return found
 
     def due(self, *, now: datetime | None = None) -> Due:
-        """Return the entries that are due or have no next time yet."""
         at, coming, *rows = self._client.run("cron_due", clock(now), 0, _PAGE)
         page = rows
         while len(page) == 2 * _PAGE:
             _, _, *page = self._client.run("cron_due", at, len(rows) // 2, _PAGE)
             rows += page
-        # Those without a time first, like those whose time has long passed.
+        # Entries without a next time come first, like those that are long overdue.
         entries = sorted(
             _entries(rows), key=lambda entry: (entry.next_at or datetime.min.replace(tzinfo=UTC), entry.id)
         )
         return Due(moment(int(at)), entries, None if coming is None else (int(coming) - int(at)) / 1e6)
 
     def plan(self, entry: CronEntry, next_at: datetime | None, *, now: datetime | None = None) -> None:
-        """Store when an entry is due; None: never again."""
         self._client.run("cron_plan", clock(now), entry.id, entry.revision, _text(entry.next_at), _text(next_at))
 
     def tick(
         self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
     ) -> Ticked:
-        """Act upon one nominal time, once: insert its job, write the tick and move the entry on."""
         entry, definition = tick.entry, tick.entry.definition
         answer = self._client.run(
             "cron_tick",
@@ -99,7 +95,6 @@ class RedisCron:
     def run(
         self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
     ) -> Ticked:
-        """Insert a job of the entry at once, whatever its schedule says, and write down who asked."""
         how = self._client.pack(rule_columns(rule))
         return _ticked(*self._client.run("cron_run", clock(now), entry.id, _by(by), self._job(job), how))
 
@@ -112,7 +107,6 @@ class RedisCron:
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Add an entry; False when the name is taken."""
         return self._client.run("cron_add", clock(now), name, *_texts(definition, code), _by(by)) is not None
 
     def change(
@@ -127,7 +121,6 @@ class RedisCron:
         by: str = "",
         now: datetime | None = None,
     ) -> bool:
-        """Change an entry; False when somebody else changed it since it was read."""
         answer = self._client.run(
             "cron_change",
             clock(now),
@@ -142,13 +135,11 @@ class RedisCron:
         return answer is not None
 
     def remove(self, entry: CronEntry) -> bool:
-        """Remove an entry with its history; False when it is gone already."""
         return bool(self._client.run("cron_remove", entry.id))
 
     def declare(
         self, declaration: Declaration, *, kept: timedelta, now: datetime | None = None
     ) -> list[SeenDeclaration]:
-        """Write down which entries a scheduler's code has; return all declarations that are younger than ``kept``."""
         at, *flat = self._client.run(
             "cron_declare",
             clock(now),
@@ -170,11 +161,9 @@ class RedisCron:
         ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
-        """Return the history of an entry, newest first."""
         return [_tick(line) for line in self._client.run("cron_ticks", entry.id, limit)] if limit > 0 else []
 
     def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
-        """Delete ticks that are older; return how many went."""
         seen = count = 0
         while wanted := min(_PRUNE_STEP, limit - seen):
             looked_at, gone = self._client.run("cron_prune", clock(now), age // MICROSECOND, wanted)
@@ -192,7 +181,7 @@ def _text(at: datetime | None) -> str:
 
 
 def _texts(definition: CronDefinition, code: CronDefinition | None) -> tuple[str, str, str, str]:
-    """Return a definition, what the code says, what of it plans the entry, and whether nothing does, as the scripts take them."""
+    """Return the scripts' arguments: the definition, the code's one, the part that determines the plan, and '1' for ``@reboot``."""
     rule = definition.as_json()
     parts = [rule[name] for name in ("expression", "timezone", "start_at", "end_at", "max_runs")]
     is_reboot = definition.expression.strip().lower() == REBOOT
@@ -224,7 +213,7 @@ def _entry(id: int, flat: Sequence[bytes]) -> CronEntry:
     for name in _TIMES:
         values[name] = moment(int(values[name])) if values[name] else None
     code = None
-    # Another version may have written words that this one does not understand.
+    # Another version of djqueue may have stored values that this one does not know.
     with suppress(TypeError, ValueError):
         code = CronDefinition.from_json(json.loads(values["code"])) if values["code"] else None
     return CronEntry(
@@ -242,7 +231,7 @@ def _definition(text: str) -> CronDefinition:
     try:
         return CronDefinition.from_json(json.loads(text))
     except (TypeError, ValueError, AttributeError):
-        # Edited in by hand. It can be neither planned nor run, and it is shown as what it is.
+        # The text was edited by hand. The entry can be neither planned nor run, and it is shown as it is.
         return CronDefinition(task="", expression=text)
 
 

@@ -1,4 +1,4 @@
-"""What a server answers that does not let us in, or do too little there, told as what to correct."""
+"""Convert a server's refusal of a login or a command to an error that says what to correct."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineDenied
 
 _NO_DATABASE = ("DB index is out of range", "invalid DB index", "SELECT is not allowed")
-# Of a command in a script, in the words of Valkey and of Redis.
+# The message for a command in a script, of Valkey and of Redis.
 _NO_PERMISSION = ("ACL failure in script", "user executing the script can't")
 
 
 def denied_login(error: Exception | None, nodes: Nodes, key: bytes) -> EngineDenied | None:
-    """Return what to raise when a server refuses a connection; None: it is no refusal, or one that may pass."""
+    """Return the error for a refused login, or None if it was not refused or the refusal may be temporary."""
     text = str(error)
     if isinstance(error, NoPermissionError):
         return _missing_permission(text, nodes, key)
@@ -28,7 +28,7 @@ def denied_login(error: Exception | None, nodes: Nodes, key: bytes) -> EngineDen
 
 
 def denied_command(text: str, nodes: Nodes, key: bytes) -> EngineDenied | None:
-    """Return what to raise for the answer to a command; None: it says something else."""
+    """Return the error for a command that the user may not run, or None if the response says something else."""
     if text.startswith("NOPERM") or any(words in text for words in _NO_PERMISSION):
         return _missing_permission(text, nodes, key)
     if text.startswith(("NOAUTH", "WRONGPASS")):
@@ -53,5 +53,5 @@ def _missing_permission(text: str, nodes: Nodes, key: bytes) -> EngineDenied:
 
 
 def needed(key: str) -> str:
-    """Return the rules that a user of the server needs for the keys that begin with this one."""
+    """Return the ACL rules that djqueue's user needs for the keys with this prefix."""
     return f"~{key}* &{key}wake +@all -@dangerous +info +client +config|get +cluster|slots"

@@ -1,4 +1,4 @@
-"""The verbs of the application on Redis: one Lua file each, on a connection per thread."""
+"""The Redis engine: it inserts jobs on one connection per thread, and opens the other roles."""
 
 from __future__ import annotations
 
@@ -45,19 +45,18 @@ _NOT_TRANSACTIONAL = (
 
 
 class RedisEngine(RedisController, RedisInspector):
-    """Jobs on the server of one url, under keys of one prefix."""
+    """Jobs on the server of one URL, under the keys of one prefix."""
 
     is_transactional = False
 
     @property
     def store(self) -> str:
-        """Name the store: where it is, and the prefix, but neither user nor password."""
         return f"{self.nodes.address} {self.prefix}"
 
     def insert_one(
         self, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, relaxed: bool = False, now: datetime | None = None
     ) -> InsertedJob:
-        """Store a job at once: by a script of its own if it is available, and has no key or a free one."""
+        """Use a script of its own for an available job without a unique key, or with a free one."""
         if now is None and is_plain(job):
             client = self.client
             if job.unique_key is None:
@@ -77,7 +76,7 @@ class RedisEngine(RedisController, RedisInspector):
         relaxed: bool = False,
         now: datetime | None = None,
     ) -> list[InsertedJob]:
-        """Store the jobs at once. ``ids`` were reserved; a job that is there already, or was taken, is left as it is."""
+        """``ids`` were reserved. A job whose id is already stored, or was taken, is left unchanged."""
         if not jobs:
             return []
         if len(jobs) == 1 and ids is None:
@@ -112,7 +111,7 @@ class RedisEngine(RedisController, RedisInspector):
         ids: Sequence[int] | None = None,
         now: datetime | None = None,
     ) -> InsertedMany:
-        """Store jobs that differ in their arguments only, all or none. ``ids`` were reserved together, as for ``insert``."""
+        """``ids`` were reserved together, as for ``insert``."""
         if not arguments:
             return InsertedMany((), "", datetime.min)
         client = self.client
@@ -124,13 +123,13 @@ class RedisEngine(RedisController, RedisInspector):
         ]
         answers = client.run_all("insert_many", calls)
         at, first_id, state = answers[0]
-        # Nobody else stores a job in between, so their ids follow one another.
+        # The runs are one MULTI/EXEC block, so no other job is stored in between and the ids are consecutive.
         return InsertedMany(range(first_id, first_id + len(arguments)), STATES[state - 1], moment(at))
 
     def holders(
         self, keys: Sequence[str], *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
     ) -> dict[str, InsertedJob]:
-        """Return the jobs that hold these unique keys now, by key; a key that nobody holds is not among them."""
+        """Return the jobs that hold these unique keys now, by key; free keys are left out."""
         return holders(self.client, keys, rule, now)
 
     def reserve(self, count: int) -> range:
@@ -139,20 +138,19 @@ class RedisEngine(RedisController, RedisInspector):
         return range(first, first + count)
 
     def transaction(self) -> AbstractContextManager[str]:
-        """Refuse: nothing here can commit together with a database."""
+        """Always raise: jobs in Redis cannot commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
 
     def ack_here(self, ack: Ack) -> bool:
-        """Refuse: nothing here can commit together with a database."""
+        """Always raise: jobs in Redis cannot commit together with a database."""
         raise EngineRefused(_NOT_TRANSACTIONAL)
 
     @property
     def cron(self) -> RedisCron:
-        """The crontab, on the connection of this thread."""
+        """Uses the connection of this thread."""
         return RedisCron(self.client)
 
     def open_cron(self) -> RedisCron:
-        """Open the crontab for a scheduler: on a connection of its own."""
         return RedisCron(self.open_client("djqueue:cron"))
 
     def open_listener(self) -> RedisListener:

@@ -30,10 +30,9 @@ logger = logging.getLogger("djqueue.engine")
 
 class RedisFetcher(Session):
     is_partial = False
-    """Fetches skip nothing: jobs that have been claimed are not in the way of those that wait."""
+    """Fetches never skip jobs, because claimed jobs are not kept among the waiting ones."""
 
     def fetch(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[ClaimedJob]:
-        """Claim up to ``limit`` available jobs in run order, counting the attempt and raising the claim."""
         claimed: list[ClaimedJob] = []
         while (wanted := min(limit - len(claimed), LIMIT)) > 0:
             at, found = self._pop("fetch", queue, wanted, worker, now)
@@ -46,7 +45,7 @@ class RedisFetcher(Session):
         return claimed
 
     def _readable(self, at: int, found: Sequence[Any], now: datetime | None) -> list[ClaimedJob]:
-        """Read jobs one by one, and park those that cannot be read: whatever somebody wrote there, it is nobody else's fault."""
+        """Decode jobs one by one, and park those that cannot be decoded, so that one bad job does not stop the others."""
         claimed = []
         bad = []
         for job in found:
@@ -59,7 +58,6 @@ class RedisFetcher(Session):
         return claimed
 
     def ready(self, queues: Collection[str], *, is_hint: bool = False) -> set[str]:
-        """Return those of these queues that have something to fetch."""
         names = list(queues)
         found: set[str] = set()
         for first in range(0, len(names), LIMIT):
@@ -68,14 +66,13 @@ class RedisFetcher(Session):
         return found
 
     def take(self, queue: str, limit: int, worker: UUID, *, now: datetime | None = None) -> list[TakenJob]:
-        """Fetch jobs that run at most once: they are nowhere until ``ack`` writes their history."""
         at, found = self._pop("take", queue, min(limit, LIMIT), worker, now)
         return [read_taken(at, worker, *job) for job in found]
 
     def _pop(self, verb: str, queue: str, limit: int, worker: UUID, now: datetime | None) -> tuple[int, list[Any]]:
         if limit <= 0:
             return 0, []
-        # The name of a connection that is still to be opened; see ``disconnect``.
+        # The name of the next connection that is opened; ``disconnect`` finds it by this name.
         self._client.name = name_of(worker)
         answer = self._client.run(verb, queue, limit, str(worker), clock(now))
         if not answer:
@@ -90,7 +87,7 @@ class RedisFetcher(Session):
             acks = [ack for ack in acks if ack.taken is None]
         rest = [ack for ack in acks if ack.error is not None or ack.state not in FINAL_STATES]
         plain = [ack for ack in acks if ack.error is None and ack.state in FINAL_STATES] if rest else acks
-        # All of it before the first script: should one of them be refused here, nothing is stored.
+        # Encode everything before the first script: if a value is refused here, nothing has been stored.
         for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
         for_plain = [(part, pack(plain_columns(part))) for _, part in parts(plain, outcome_bytes)]
         for_rest = [(part, pack(columns(part))) for _, part in parts(rest, outcome_bytes)]
@@ -104,7 +101,7 @@ class RedisFetcher(Session):
                     for_rest.append((more, pack(columns(more))))
             for part, packed in for_rest:
                 accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
-            # All or none, and after the others: whoever asks may not put a job back twice, and has to know what a failure means.
+            # All or none, and after the others: the caller must not put a taken job back twice, so a failure must be unambiguous.
             if for_record:
                 self._client.run_all("record", [(clock(now), packed) for packed in for_record])
         except EngineUnavailable as error:
@@ -116,7 +113,6 @@ class RedisFetcher(Session):
         return rescue(self._client, [worker], ran={}, kept=kept, now=now)
 
     def cancel_requested(self, ids: Collection[int]) -> list[CancelRequest]:
-        """Say which of these jobs, which the asking worker executes, somebody wants cancelled."""
         requests = []
         texts = list(map(str, ids))
         for first in range(0, len(texts), LIMIT):
@@ -126,5 +122,5 @@ class RedisFetcher(Session):
 
 
 def _accepted(acks: Sequence[Ack], others: Collection[int]) -> Iterator[int]:
-    """Return the ids of outcomes, without those at these places, from 1."""
+    """Return the ids of the outcomes, except those at these positions, counted from 1."""
     return (ack.id for place, ack in enumerate(acks, 1) if place not in others) if others else (ack.id for ack in acks)

@@ -1,4 +1,4 @@
-"""What the server knows about the health of its queue."""
+"""Read the health of the queue from the server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from djqueue.engines.redis.server import inspect
 from djqueue.jobs.health import Health, ParkedJob, QueueHealth, WorkerHealth
 
 _SERVING_SECONDS = 15.0
-"""A worker that was silent for longer serves nobody."""
+"""A worker that has not beaten for longer does not count as serving its queues."""
 _MOST_PARKED = 10
 
 
 def health(client: Client) -> Health:
-    """Look at it all."""
     now, seen, about, beats, dead, lead, due, history, aside, entries, silent = client.run("health")
     workers, served = [], set()
     beat_of = dict(_pairs(beats))
@@ -34,7 +33,7 @@ def health(client: Client) -> Health:
         if waits is not None or is_busy or paused
     }
     leader = dict(_pairs(lead))
-    # Lua writes an empty map as it writes an empty list.
+    # Lua packs an empty map as an empty list.
     loops = dict(unpack(leader[b"loops"])) if leader else {}
     # Scores are doubles; an edited one may be infinite.
     first_due = None if due is None else max(0.0, float(due))
@@ -60,7 +59,7 @@ def _text(stored: bytes) -> str:
 
 
 def _reason(why: bytes) -> str:
-    """Return why a job is parked: a sentence of a script's, or the note of a worker."""
+    """Return why a job is parked: a script's text, or a worker's note."""
     text = why.decode(errors="replace")
     try:
         return str(json.loads(text)["parked"])

@@ -1,8 +1,8 @@
-"""Sleep until somebody makes a job available.
+"""Sleep until a job becomes available.
 
-The mark of sleep is a key with an end. Whoever makes a job available looks for it in the same script, and if it is there sends
-one message, which wakes all who listen, and removes it; see ``wake`` in ``lua/lib.lua``. So a mark need not be taken back: one
-that outlives its sleep costs a message that nobody needed.
+The mark of a sleeper is a key that expires. The script that makes a job available also checks for the mark; if there is one,
+it removes the mark and sends one message, which wakes all listeners; see ``wake`` in ``lua/lib.lua``. So a mark need not be
+withdrawn: one that outlives its sleep costs an unnecessary message.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from djqueue.reminders import Reminder
 logger = logging.getLogger("djqueue.listener")
 
 _MARK_MILLISECONDS = 30_000
-"""How long a mark lasts."""
+"""How long a mark lasts before it expires."""
 _RENEW_SECONDS = 10.0
-"""After so long a mark that is still needed is written again."""
+"""How old a mark that is still needed may be before it is written again."""
 _ANSWER_TIMEOUT_SECONDS = 6.0
-"""Nothing that is asked here takes any time, and the producer waits for it."""
+"""Short, because its commands do almost no work and the worker's producer thread waits for them."""
 _RECONNECT_SECONDS = 1.0
 _CANCEL = "cancel:"
 
 
 class RedisListener:
-    """One connection, on which it hears messages and writes marks."""
+    """One connection, which receives messages and writes marks."""
 
     def __init__(self, nodes: Nodes, prefix: str) -> None:
         self._ears = _Ears(nodes, prefix, name="djqueue:listener", answer_timeout_seconds=_ANSWER_TIMEOUT_SECONDS)
         self._connect_after = 0.0
         self._reminder = Reminder()
         self._marked: dict[str, float] = {}
-        """When each mark that stands was written."""
+        """Name → monotonic time at which its current mark was written."""
         self._names: set[str] = set()
-        """What was ever marked here. Messages about other names are for other sleepers."""
+        """All names that were ever marked here. Messages about other names are for other sleepers."""
         self._woken: set[str] = set()
         self._pipe = InterruptPipe()
 
@@ -56,26 +56,20 @@ class RedisListener:
         self.close()
 
     def mark(self, queues: Collection[str]) -> bool:
-        """Say that somebody sleeps on these queues; return whether all of these marks stood already.
-
-        One stands until its name is heard: whoever calls it removes the mark, and the message is on its way to us.
-        """
+        """A mark stands until its name is received: the script that wakes a name removes its mark and sends the message."""
         self._names.update(queues)
         now = time.monotonic()
         missing = [queue for queue in queues if now - self._marked.get(queue, -math.inf) > _RENEW_SECONDS]
-        # Where nobody can be told of anything, jobs are polled for.
+        # Where wake-ups are not possible, the worker polls.
         return not missing or not self._mark(missing)
 
     def unmark(self, queues: Collection[str] | None = None) -> None:
-        """Say that nobody sleeps on these queues here any more, or on none: the marks end by themselves."""
+        """The marks are left to expire; a wake-up that they cause is harmless."""
         for queue in list(self._marked) if queues is None else queues:
             self._marked.pop(queue, None)
 
     def wait(self, timeout: float) -> set[str]:
-        """Sleep until woken, interrupted or ``timeout`` seconds passed; return the names that were called.
-
-        After a lost connection at once, for a message may have been lost with it.
-        """
+        """Return at once after the connection was lost, because a message may have been lost with it."""
         end = time.monotonic() + timeout
         while True:
             now = time.monotonic()
@@ -90,7 +84,6 @@ class RedisListener:
                 return woken
 
     def interrupt(self) -> None:
-        """End the current or next ``wait``; for other threads and signal handlers."""
         self._pipe.interrupt()
 
     def close(self) -> None:
@@ -99,8 +92,8 @@ class RedisListener:
         self._pipe.close()
 
     def _mark(self, names: Sequence[str]) -> bool:
-        """Write marks; return whether that was possible."""
-        # Twice: a connection that has ended meanwhile is noticed only when it is used.
+        """Write marks; return whether that succeeded."""
+        # Twice: the end of a connection is noticed only when it is used.
         for _ in range(2):
             was_connected = self._ears.socket is not None
             if not was_connected and time.monotonic() < self._connect_after:
@@ -109,7 +102,7 @@ class RedisListener:
             try:
                 self._ears.run("mark", _MARK_MILLISECONDS, *names)
                 now = time.monotonic()
-                if self._ears.connections != connections:  # nobody has told us of what was called before this one
+                if self._ears.connections != connections:  # wake-ups sent before this connection are lost
                     self._woken.update(self._marked)
                     self._marked.clear()
                 self._marked.update(dict.fromkeys(names, now))
@@ -120,7 +113,7 @@ class RedisListener:
         return False
 
     def _sleep(self, timeout: float) -> bool:
-        """Wait for a message or an interruption, and take what has come; return whether it was an interruption."""
+        """Wait for a message or an interruption, and process the messages; return whether it was interrupted."""
         self._take()
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe.reader, selectors.EVENT_READ)
@@ -142,23 +135,23 @@ class RedisListener:
         self._ears.overhear()
         while self._ears.heard:
             name = self._ears.heard.pop()
-            self._marked.pop(name, None)  # whoever called it has removed the mark
+            self._marked.pop(name, None)  # the script that sent the message has removed the mark
             if name in self._names or name.startswith(_CANCEL):
                 self._woken.add(name)
 
     def _lose(self, error: Exception, *, was_connected: bool) -> None:
         if was_connected or self._reminder.is_due(str(error)):
             logger.warning("Lost the connection for wake-ups; polling until it is restored. (%s)", error)
-        # Nobody has told us of anything since.
+        # No wake-ups have arrived since the loss.
         self._woken.update(self._marked)
         self._marked.clear()
-        # At once after a loss, with a pause after a failure to connect.
+        # Reconnect at once after a loss, but only after a pause if connecting failed.
         self._connect_after = time.monotonic() + (0.0 if was_connected else _RECONNECT_SECONDS)
         self._ears.close()
 
 
 class _Ears(Client):
-    """A connection that is subscribed to the wake-ups, and still takes commands: messages come apart from answers in RESP 3."""
+    """A connection that is subscribed to wake-ups and can still run commands: RESP 3 separates messages from responses."""
 
     protocol = 3
 
@@ -166,15 +159,15 @@ class _Ears(Client):
         super().__init__(nodes, prefix, **options)
         self.heard: list[str] = []
         self.connections = 0
-        """How many there were: a message that was sent between two of them is lost."""
+        """The number of connections so far. A message that was sent between two of them is lost."""
 
     def hear(self) -> None:
-        """Take in what has arrived."""
+        """Read what has arrived on the socket."""
         self._feed()
         self.overhear()
 
     def overhear(self) -> None:
-        """Take in what arrived along with the last answer, behind it: the socket has nothing more to tell of that."""
+        """Process messages that arrived behind the last response: they are buffered here, so the socket is not readable."""
         while self._answers is not None and (answer := self._answers.gets()) is not False:
             self._note(answer)
 
@@ -192,7 +185,7 @@ class _Ears(Client):
         self.connections += 1
 
     def _has_ended(self) -> bool:
-        return False  # what can be read here is a message
+        return False  # readable data is a message, not the end of the connection
 
     def _note(self, answer: Any) -> None:
         if isinstance(answer, list) and answer[0] == b"message":

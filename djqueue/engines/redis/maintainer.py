@@ -28,10 +28,9 @@ _STAGED_AT_ONCE = 500
 
 
 class RedisMaintainer(Session):
-    """No verb waits: a script has all its keys to itself, so there are no locks."""
+    """No verb waits or skips locked jobs: the server runs one script at a time, so there are no locks."""
 
     def stage(self, limit: int = 5000, *, now: datetime | None = None) -> Staged:
-        """Make due jobs available and wake whoever sleeps on their queues."""
         count, next_in = 0, None
         queues: set[str] = set()
         while (wanted := min(limit - count, _STAGED_AT_ONCE)) > 0:
@@ -68,7 +67,6 @@ class RedisMaintainer(Session):
         is_dry_run: bool = False,
         now: datetime | None = None,
     ) -> Pruned:
-        """Look at the next ``limit`` finished jobs, oldest first, and delete those that their rule lets go."""
         limits, at, skip = place or (cutoffs(self._client, rules, now), BEGINNING, 0)
         count = seen = 0
         while wanted := min(limit - seen, PAGE):
@@ -81,7 +79,6 @@ class RedisMaintainer(Session):
         return Pruned(count, (limits, at, skip))
 
     def prune_keys(self, limit: int = 10_000, *, now: datetime | None = None) -> int:
-        """Remove unique keys that nobody holds any more; return how many went."""
         count = 0
         expired_left = kept_left = limit
         after = BEGINNING
@@ -96,24 +93,21 @@ class RedisMaintainer(Session):
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None
     ) -> Lease:
-        """Take or renew the lead."""
         ages = self._client.pack({name: int(seconds * 1e6) for name, seconds in (loops or {}).items()})
         term = self._client.run("elect", str(holder), int(ttl_seconds * 1e6), ages, clock(now))
         return Lease(False, 0) if term is None else Lease(True, term)
 
     def resign(self, holder: UUID) -> None:
-        """Give the lead up, so that another takes it at once."""
         self._client.run("resign", str(holder))
 
     def bury(self, workers: Mapping[UUID, int | None]) -> set[UUID]:
-        """Mark workers as dead for ever, but those that have beaten since; return these."""
         if not workers:
             return set()
         pairs = [text for worker, beat in workers.items() for text in (str(worker), "" if beat is None else str(beat))]
         return {UUID(worker.decode()) for worker in self._client.run("bury", *pairs)}
 
     def disconnect(self, workers: Collection[UUID]) -> int:
-        """End the connections on which these workers fetched; what arrived on them and was not read is dropped."""
+        """Commands that arrived on these connections but were not read are dropped."""
         names = {name_of(worker) for worker in workers}
         count = 0
         try:
@@ -123,11 +117,11 @@ class RedisMaintainer(Session):
                 if about.get("name") in names:
                     count += self._client.command("CLIENT", "KILL", "ID", about["id"])
         except (EngineRefused, EngineDenied) as error:
-            # Not every user may do this. The rescue that follows ten seconds later finds what comes late.
+            # The user may lack this permission. Then the next rescue, ten seconds later, finds the jobs of claims that
+            # arrive late.
             logger.warning("Could not close the connections of a dead worker: %s", error)
         return count
 
     def deregister(self, workers: Collection[UUID]) -> None:
-        """Forget workers that left nothing behind."""
         if workers:
             self._client.run("deregister", *map(str, workers))

@@ -1,4 +1,4 @@
-"""Where the servers of one url are: one, or the nodes of a cluster, of which one has the keys of our prefix at a time."""
+"""Find the server of one URL: a single one, or the cluster node that currently has the keys of the prefix."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ Address = tuple[str, int]
 
 
 class Nodes:
-    """How to connect, and where to: what all connections of an engine have in common. Safe to use from any thread."""
+    """The connection settings and known addresses, shared by all connections of an engine. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         options = parse_url(url)
         self._kind: type[AbstractConnection] = options.pop("connection_class", Connection)
         options.pop("protocol", None)
         self.path: str | None = options.get("path")
-        """The socket in the file system, for a server that has no other address."""
+        """The path of the Unix socket, for a server without a network address."""
         self._first: Address = options.pop("host", "localhost"), options.pop("port", 6379)
         self._options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT_SECONDS, **options}
         self._home: Address | None = None
-        """The node that has the keys, as far as is known."""
+        """The node that has the keys, according to the last information."""
         self._others: tuple[Address, ...] = ()
-        """Nodes of the cluster that may know better, should it be gone."""
+        """Other nodes of the cluster, to ask if that node is gone."""
         self.is_known = False
-        """Whether somebody has asked about those. What they said is out of date when one of them sends us elsewhere."""
+        """Whether the list of nodes has been read. It is outdated when a node redirects to another one."""
 
     def __str__(self) -> str:
         return self.path or "{}:{}".format(*self.home)
 
     @property
     def address(self) -> str:
-        """Name the place: what leads to the same keys has the same name, whoever logs in there and however."""
+        """Return an address that is the same for all URLs that lead to the same keys, regardless of user and password."""
         return (
             f"unix:{self.path}/{self.database}" if self.path else "redis:{}:{}/{}".format(*self._first, self.database)
         )
@@ -55,22 +55,22 @@ class Nodes:
         return self._home or self._first
 
     def connection(self, home: Address, **options: Any) -> AbstractConnection:
-        """Make a connection to a node; it is not connected yet."""
+        """Create a connection to a node, without connecting it yet."""
         where: dict[str, Any] = {} if self.path else {"host": home[0], "port": home[1]}
         return self._kind(**self._options, **where, **options)
 
     def candidates(self) -> list[Address]:
-        """Return whom to ask, best first: any node of a cluster says where to go."""
+        """Return the addresses to try, best first. Any node of a cluster can redirect to the right one."""
         return list(dict.fromkeys([self.home, self._first, *self._others]))
 
     def move(self, node: str) -> None:
-        """Go to the node that another one has named."""
+        """Use the node to which another one has redirected."""
         host, _, port = node.rpartition(":")
-        self._home = (host or self.home[0], int(port))  # none: on the host that was asked
+        self._home = (host or self.home[0], int(port))  # empty: the same host
         self.is_known = False
 
     def learn(self, slots: Any) -> None:
-        """Remember the nodes of a cluster, from its answer to ``CLUSTER SLOTS``; an error, of a server that is none, says nothing."""
+        """Store the nodes of a cluster from its response to ``CLUSTER SLOTS``; ignore the error of a server without a cluster."""
         self.is_known = True
         if isinstance(slots, list):
             found = {

@@ -1,4 +1,4 @@
-"""Outcomes as the scripts take them."""
+"""Convert outcomes to the format of the scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def outcome_bytes(acks: Sequence[Ack]) -> int:
 
 
 def plain_columns(acks: Sequence[Ack]) -> list[Any]:
-    """Return outcomes as ``ack_plain.lua`` takes them; moments as microseconds back from now."""
+    """Return outcomes in the format of ``ack_plain.lua``; times are in microseconds before now."""
     now = time.monotonic()
     flat: list[Any] = []
     for id, claim, state, started, finished, result, _, _, is_spent, _, _ in acks:
@@ -32,7 +32,7 @@ def plain_columns(acks: Sequence[Ack]) -> list[Any]:
 
 
 def columns(acks: Sequence[Ack]) -> list[Any]:
-    """Return outcomes as ``ack.lua`` takes them; moments as microseconds back from now."""
+    """Return outcomes in the format of ``ack.lua``; times are in microseconds before now."""
     now = time.monotonic()
     flat: list[Any] = []
     for id, claim, state, started, finished, result, error, delay, is_spent, note, _ in acks:

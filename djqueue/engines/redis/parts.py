@@ -1,4 +1,4 @@
-"""Split what a verb was given into what one run of a script is given: a server does nothing else meanwhile."""
+"""Split the input of a verb into parts for one script each: the server does nothing else while a script runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 LIMIT = 1000
-"""So many jobs take a few milliseconds. More than 7,000 values at once would be too many for Lua."""
+"""A script takes a few milliseconds for this many jobs. Lua cannot unpack more than about 7,000 values at once."""
 LIMIT_BYTES = 4_000_000
 T = TypeVar("T")
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 def parts(
     items: Sequence[T], size_of: Callable[[Sequence[T]], int], *, limit: int = LIMIT
 ) -> Iterator[tuple[int, Sequence[T]]]:
-    """Yield the items in parts of up to ``limit``, and a few megabytes by ``size_of``, each with the place of its first."""
+    """Yield parts of up to ``limit`` items and a few megabytes by ``size_of``, each with the index of its first item."""
     for first in range(0, len(items), limit):
         yield from _halves(first, items[first : first + limit], size_of)
 

@@ -1,4 +1,4 @@
-"""Turn the rules of what is kept into times."""
+"""Convert retention rules to cutoff times."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock
 from djqueue.jobs.records import PruneRule
 
 PAGE = 500
-"""So many jobs are looked at by one run of a script."""
+"""How many jobs one run of a script examines."""
 BEGINNING, _END = b"-inf", b"+inf"
 _ALWAYS = 2**53
-"""A time after all others."""
+"""A time later than all others."""
 
 
 def cutoffs(client: Client, rules: Sequence[PruneRule], now: datetime | None) -> list[Any]:
-    """Turn ages and counts into times: what finished before goes. Four values for each rule, as ``prune.lua`` takes them."""
+    """Convert ages and counts to times: jobs that finished before are deleted. Four values for each rule, for ``prune.lua``."""
     at = int(client.run("moment", clock(now)))
     flat: list[Any] = []
     for rule in rules:
@@ -33,10 +33,10 @@ def cutoffs(client: Client, rules: Sequence[PruneRule], now: datetime | None) ->
 
 
 def _oldest_kept(client: Client, rule: PruneRule, count: int, others: Sequence[PruneRule]) -> int:
-    """Return when the oldest job ended that may stay by count; 0 if there are not more.
+    """Return when the oldest job that the count keeps ended; 0 if there are no more jobs than that.
 
-    Walks the history backwards until it has seen that many, all of it if there are fewer: asked once per pass of the
-    pruner, which rests for a multiple of what a pass took.
+    Scans the history backwards until it has seen that many jobs, or all of it. That is acceptable because it runs once
+    per pass of the pruner, which then pauses for a multiple of the time that a pass took.
     """
     pack = client.pack
     arguments = (

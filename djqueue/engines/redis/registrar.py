@@ -17,22 +17,18 @@ from djqueue.jobs.records import (
 
 class RedisRegistrar(Session):
     def inspect(self) -> Inspection:
-        """Look at the server: what it is, why no worker may run on it, and what is unwise about it."""
         return inspect(self._client)
 
     def register(self, workers: Sequence[WorkerInfo]) -> None:
-        """Announce workers before their first fetch."""
         for worker in workers:
             info = (worker.name, worker.hostname, worker.pid, dict(worker.queues), worker.concurrency)
             self._client.run("register", str(worker.id), self._client.pack(info))
 
     def deregister(self, workers: Collection[UUID]) -> None:
-        """Forget workers that left nothing behind."""
         if workers:
             self._client.run("deregister", *map(str, workers))
 
     def beat(self, workers: Collection[UUID], *, draining: Collection[UUID] = ()) -> list[Heartbeat]:
-        """Raise the beat of living workers and return the beats of all known workers."""
         living, leaving = (self._client.pack(list(map(str, ids))) for ids in (workers, draining))
         rows = iter(self._client.run("beat", living, leaving))
         return [
@@ -41,7 +37,6 @@ class RedisRegistrar(Session):
         ]
 
     def note_begun(self, claims: Mapping[int, int]) -> set[int]:
-        """Note that the functions of these claims have been called; return the ids of those that still execute."""
         flat = [value for id, claim in claims.items() for value in (str(id), claim)]
         noted: set[int] = set()
         for first in range(0, len(flat), 2 * LIMIT):

@@ -1,4 +1,4 @@
-"""Take jobs back from workers: from dead ones, and what a living one does not know of."""
+"""Take jobs back: from dead workers, and those that a live worker does not know of."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rescue(
     owners = b"" if workers is None else client.pack(list(map(str, workers)))
     knowledge = b"" if ran is None else client.pack({str(id): claim for id, claim in ran.items()})
     excepted = client.pack({str(id): claim for id, claim in (kept or {}).items()})
-    # It may quote what the worker wrote last. No byte of it may keep its jobs from being rescued.
+    # The reason may quote a dead worker's last output, and an unusual byte in it must not prevent the rescue.
     words = storable(reason)
     cursor, total = b"0", [0, 0, 0]
     queues: set[str] = set()

@@ -1,10 +1,10 @@
-"""The Lua files, all read at import, each with what it uses of the files that they share.
+"""The Lua files, all read at import, each with the shared definitions that it uses.
 
-A server makes the functions of a script anew at each call. All that the shared files have would cost ten times what a short verb does, so
-a script gets only those that it calls, and what they call.
+A server creates the functions of a script anew at each call. Creating all shared functions would cost ten times the work of
+a short verb, so a script includes only those that it calls, and those that they call.
 
-A worker lives for weeks, and an upgrade may replace the files meanwhile: a script that was read when it is first needed
-would be missing, or that of another version.
+A worker runs for weeks, and an upgrade may replace the files meanwhile. A script that was read only when needed could be
+missing, or belong to another version.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Script(NamedTuple):
     name: str
     text: bytes
     sha: bytes
-    """By which a server that has seen the text knows it."""
+    """The hash by which EVALSHA identifies a loaded script."""
 
 
 @cache
 def script(name: str) -> Script:
     """Return the script in ``lua/<name>.lua``, without its comments.
 
-    Before it comes what it uses of ``lib.lua``, of ``writing.lua``, and of what its first line names: ``-- needs: waiting
-    crontab``. The first line ``-- alone`` says that it shares nothing.
+    It is preceded by the definitions that it uses from ``lib.lua``, ``writing.lua`` and the files that its first line names:
+    ``-- needs: waiting crontab``. The first line ``-- alone`` says that it uses no shared definitions.
     """
     first, _, _ = _TEXTS[name].partition("\n")
     needed = first.removeprefix(_NEEDS).split() if first.startswith(_NEEDS) else []
@@ -48,10 +48,10 @@ def script(name: str) -> Script:
 
 
 def _used(own: str, shared: list[tuple[set[str], str]]) -> list[str]:
-    """Return those definitions, in their order, that the script or another of them names. Whatever defines nothing is used."""
+    """Return the definitions, in order, that the script or another used one names. A part without names is always used."""
     words = set(_WORD.findall(own))
     used = []
-    # A definition only names what stands before it, so one pass from the end finds all.
+    # A definition only uses earlier ones, so one pass from the end finds all.
     for names, text in reversed(shared):
         if not names or names & words:
             words.update(_WORD.findall(text))
@@ -60,10 +60,10 @@ def _used(own: str, shared: list[tuple[set[str], str]]) -> list[str]:
 
 
 def _definitions(file: str) -> Iterator[tuple[set[str], str]]:
-    """Take a file apart into its outermost statements: the names that each defines, and its text."""
+    """Split a file into its top-level statements; yield the names that each defines, and its text."""
     lines: list[str] = []
     for line in _lines(file):
-        # What is indented, and what closes a block, belongs to the statement before it.
+        # Indented lines, and those that close a block, belong to the statement before them.
         if lines and not line.startswith((" ", "end", "}", ")", "else")):
             yield _defined(lines[0]), "\n".join(lines)
             lines = []

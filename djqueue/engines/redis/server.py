@@ -1,4 +1,4 @@
-"""What a Redis or Valkey server is, whether jobs may live there, and what is lost when it crashes."""
+"""Inspect a Redis or Valkey server: its version, whether it is safe for jobs, and what a crash would lose."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 
 def inspect(client: Client) -> Inspection:
-    """Look at the server that holds the keys."""
-    # Of a cluster the node that has them, which this finds.
+    """Inspect the server that holds the keys."""
+    # In a cluster this finds the node that has the keys.
     client.command("EXISTS", client.key + b"seq")
-    # A script that may not call anybody would fail in the middle of what it does. Nobody listens to this.
+    # Without the permission to publish, a script would fail after some of its writes. No listener uses this message.
     client.command("PUBLISH", client.key + b"wake", b"")
     try:
         info = _parsed(client.command("INFO"))
@@ -48,7 +48,7 @@ def _parsed(answer: bytes) -> dict[str, str]:
 
 
 def _settings(client: Client) -> dict[str, str]:
-    """Return what CONFIG says about persistence; nothing where the server does not let everybody ask."""
+    """Return the settings of persistence, or none if CONFIG is not permitted."""
     found: dict[str, str] = {}
     for name in ("appendfsync", "save"):
         try:
@@ -92,7 +92,7 @@ def _refusals(kind: str, version: str, info: Mapping[str, str]) -> list[Concern]
 
 
 def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> tuple[str, list[Concern]]:
-    """Say what reaches the disk, and what a crash of the server loses."""
+    """Describe what is written to disk, and the risk if the server crashes."""
     if info.get("aof_enabled") == "1":
         fsync = settings.get("appendfsync", "unknown")
         if fsync != "no":
@@ -146,7 +146,7 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
 
 def _shortage(info: Mapping[str, str]) -> list[Concern]:
     limit = int(info.get("maxmemory", 0))
-    # As the server counts it when it refuses something.
+    # Counted as the server does when it decides whether to refuse a command.
     used = int(info.get("used_memory", 0)) - int(info.get("mem_not_counted_for_evict", 0))
     if not limit or used <= 0.9 * limit:
         return []

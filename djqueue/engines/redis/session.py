@@ -1,4 +1,4 @@
-"""A connection of its own for a role of a worker."""
+"""The base class of the roles that use a connection of their own."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ class Session:
         return RedisListener(self._client.nodes, self._client.prefix)
 
     def wake(self, queues: Collection[str]) -> None:
-        """Wake the workers that sleep on these queues."""
         if queues:
             self._client.run("wake", *sorted(queues))
 
 
 def name_of(worker: UUID) -> str:
-    """Return what the server calls the connection on which a worker fetches; see ``Maintainer.disconnect``."""
+    """Return the name of the connection on which a worker fetches; see ``Maintainer.disconnect``."""
     return f"djqueue:{worker}"

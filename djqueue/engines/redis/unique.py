@@ -1,6 +1,7 @@
-"""Insert jobs with unique keys: one script looks who holds each key, and stores the job or changes its holder.
+"""Insert jobs with unique keys: one script reads which job holds each key, and stores the job or changes its holder.
 
-Nobody else does anything meanwhile, so nothing has to be settled afterwards. What reaches beyond a job's life stands with the key.
+The server runs nothing else meanwhile, so no result has to be checked afterwards. A hold beyond a job's life is stored with
+the key.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from djqueue.engines.redis.parts import parts
 from djqueue.jobs.records import InsertedJob, NewJob, UniqueRule
 
 CHUNK = 250
-"""So many jobs are stored by one run of the script: a job with a key takes some commands of its own."""
+"""How many jobs one run of the script stores: a job with a key takes some commands of its own."""
 
 
 def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime | None) -> dict[str, InsertedJob]:
-    """Return the jobs that hold these keys now, those of which nobody holds any left out; nothing is stored."""
+    """Return the jobs that hold these keys now, by key; free keys are left out. Nothing is stored."""
     found: dict[str, InsertedJob] = {}
     how = client.pack(rule_columns(rule))
     for first in range(0, len(keys), CHUNK):
@@ -33,7 +34,7 @@ def holders(client: Client, keys: Sequence[str], rule: UniqueRule, now: datetime
 def insert_unique(
     client: Client, jobs: Sequence[NewJob], rule: UniqueRule, ids: Sequence[int] | None, now: datetime | None
 ) -> list[InsertedJob]:
-    """Store jobs, or say which job stands for each of them."""
+    """Store jobs, or return the jobs that hold their keys."""
     pack = client.pack
     how = pack(rule_columns(rule))
     calls = [
@@ -56,11 +57,11 @@ def insert_unique(
 
 
 def is_simple(rule: UniqueRule) -> bool:
-    """Return whether a job is stored if no live job holds its key, and nothing else has to be looked at."""
+    """Return whether the rule only requires that no live job hold the key."""
     return not (rule.window or rule.holds_completed or rule.follow_up)
 
 
 def rule_columns(rule: UniqueRule) -> tuple[object, ...]:
-    """A rule as the scripts take it."""
+    """Return a rule in the format of the scripts."""
     window = rule.window is not None and rule.window // MICROSECOND
     return window, rule.holds_completed, rule.replace, rule.reschedule, rule.follow_up

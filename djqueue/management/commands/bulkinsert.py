@@ -23,14 +23,12 @@ from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.jobs.durations import parse_duration
 from djqueue.jobs.moments import as_aware
 from djqueue.management.notices import notice
-from djqueue.management.reporting import ReportingCommand
+from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
 from djqueue.tasks import registry
 from djqueue.tasks.task import Task
 
 EXIT_REJECTED = 3
 """All good lines were stored, and some were bad."""
-EXIT_INTERRUPTED = 130
-"""As of a shell: 128 and the number of the signal."""
 
 
 class Command(ReportingCommand):

@@ -18,6 +18,7 @@ from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
 from djqueue.management.backends import add_backend_argument, database_problem, store_of
+from djqueue.management.durations import whole_seconds
 from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -141,15 +142,21 @@ def _add_definition(add: argparse.ArgumentParser) -> None:
     add.add_argument("--misfire", choices=MISFIRES, help="Which missed runs to enqueue late. Default: latest.")
     add.add_argument(
         "--misfire-window",
-        type=int,
+        type=whole_seconds,
         dest="misfire_window_seconds",
-        metavar="SECONDS",
-        help="With --misfire all: the age of the oldest missed run to enqueue.",
+        metavar="DURATION",
+        help="With --misfire all: the age of the oldest missed run to enqueue: 90 (seconds), 90m, '2 hours'.",
     )
     add.add_argument(
         "--overlap", choices=OVERLAPS, help="What to do while its previous job is unfinished. Default: allow."
     )
-    add.add_argument("--jitter", type=int, dest="jitter_seconds", metavar="SECONDS")
+    add.add_argument(
+        "--jitter",
+        type=whole_seconds,
+        dest="jitter_seconds",
+        metavar="DURATION",
+        help="Delay each run by a random time up to this long: 90 (seconds), 90m.",
+    )
     add.add_argument("--start", type=_when, dest="start_at", metavar="TIME", help="ISO 8601.")
     add.add_argument("--end", type=_when, dest="end_at", metavar="TIME", help="ISO 8601.")
     add.add_argument("--max-runs", type=int, metavar="N")

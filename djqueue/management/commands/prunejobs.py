@@ -15,8 +15,8 @@ from djqueue.jobs.records import PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.management.backends import store_of
 from djqueue.management.durations import duration
-from djqueue.management.notices import is_confirmed
-from djqueue.management.reporting import ReportingCommand
+from djqueue.management.notices import is_confirmed, notice
+from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
 from djqueue.stores import Store
 
 STEP = 2000
@@ -60,6 +60,9 @@ class Command(ReportingCommand):
             if options["older_than"] is not None and not options["dry_run"] and not options["yes"]:
                 self._ask(self._prune(store, rules, options["queue"], True))
             count = self._prune(store, rules, options["queue"], options["dry_run"])
+        except KeyboardInterrupt:
+            notice(self, "Interrupted. What is deleted already stays deleted; the same command deletes the rest.")
+            sys.exit(EXIT_INTERRUPTED)
         except EngineUnavailable as error:
             raise CommandError(str(error)) from error
         what = "would be deleted" if options["dry_run"] else ("was deleted" if count == 1 else "were deleted")

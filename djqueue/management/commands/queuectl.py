@@ -17,8 +17,8 @@ from djqueue.jobs.records import ControlOutcome, JobFilter
 from djqueue.jobs.states import JobState
 from djqueue.management.backends import add_backend_argument, database_problem, store_of
 from djqueue.management.durations import duration
-from djqueue.management.notices import is_confirmed
-from djqueue.management.reporting import ReportingCommand
+from djqueue.management.notices import is_confirmed, notice
+from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
 from djqueue.management.terminal import plain
 from djqueue.stores import Store
 
@@ -81,6 +81,9 @@ class Command(ReportingCommand):
                 self._control_named(verb, backend, options)
             else:
                 self._control_found(verb, backend, options)
+        except KeyboardInterrupt:
+            notice(self, "Interrupted. What is done already stays done; the same command does the rest.")
+            sys.exit(EXIT_INTERRUPTED)
         except (DjqueueError, ValueError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:

@@ -14,6 +14,7 @@ from django.db import connections
 
 from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.management.backends import store_of
+from djqueue.management.durations import duration_seconds
 from djqueue.management.notices import notice
 from djqueue.management.serving import ServingCommand
 from djqueue.runtime import parent_settings
@@ -74,7 +75,10 @@ class Command(ServingCommand):
             help="Replace a process that uses more memory than this, in MiB.",
         )
         parser.add_argument(
-            "--max-age", type=_positive, metavar="SECONDS", help="Replace a process that is older than this."
+            "--max-age",
+            type=_age,
+            metavar="DURATION",
+            help="Replace a process that is older than this: 90 (seconds), 90m, '2 days'.",
         )
         parser.add_argument(
             "--worker-name",
@@ -175,6 +179,12 @@ def _positive(text: str, most: int = 10_000_000) -> int:
     if not 1 <= number <= most:
         raise argparse.ArgumentTypeError(f"Invalid number {text!r:.80}: use a whole number from 1 to {most}.")
     return number
+
+
+def _age(text: str) -> float:
+    if (seconds := duration_seconds(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"Invalid duration {text!r:.80}: use one of more than 0.")
+    return seconds
 
 
 def _worker_name(text: str) -> str:

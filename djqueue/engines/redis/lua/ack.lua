@@ -2,12 +2,13 @@
 -- ARGV: now (empty: the server's clock); a flat msgpack array of ten for each outcome: id (text), claim, state, started_ago and
 -- finished_ago (microseconds back from this write; started_ago false: the function never began), is_spent (false gives the attempt
 -- back), result, error, delay (microseconds until due, for the states that wait), note (false: none).
--- Returns: the places, from 1, of those that were not accepted: the job executes no more, or under another claim. It was rescued or
--- handed back, and belongs to somebody else.
--- A job handed back (available, not spent) keeps its place in the queue. A state that waits, with no time to wait, is available at
--- once: no stager has to come by. A job that somebody wants cancelled is cancelled instead of put back.
--- What began and was interrupted is given back with its attempt three times; from then on an interruption spends one, or a job
--- that never ends before its worker does would start for ever. The last attempt is never taken this way: the worker discards it.
+-- Returns: the positions, from 1, of the outcomes that were not accepted: the job does not execute any more, or under another
+-- claim, because it was rescued or handed back.
+-- A job that is handed back (available, not spent) keeps its position in the queue. A waiting state without a delay becomes
+-- available at once, without the stager. A job with a cancel request is cancelled instead of put back.
+-- A job that started and was interrupted gets its attempt back three times. After that, each interruption spends an attempt:
+-- a job that always outlasts its worker would otherwise start for ever. The last attempt is never spent this way: the worker
+-- discards the job.
 local at = moment(ARGV[1])
 local acks = cmsgpack.unpack(ARGV[2])
 local count = #acks / 10

@@ -1,9 +1,10 @@
 -- alone
--- Store the outcomes of almost all jobs: those that end without an error and that nothing had happened to before.
+-- Store outcomes of the common kind: jobs that end without an error and had no run before.
 -- ARGV: now (empty: the server's clock); a flat msgpack array of seven for each outcome: id (text), claim, state, started_ago,
--- finished_ago, is_spent, result, as in ack.lua, which see.
--- Returns: the places, from 1, of those that were not accepted; the places of those about which there is more to do, for ack.lua.
--- Why a script of its own, and no word of lib.lua: small batches would pay more for functions that they do not call than for the rest.
+-- finished_ago, is_spent, result, as in ack.lua.
+-- Returns: the positions, from 1, of those that were not accepted; the positions of those that need ack.lua.
+-- This is a separate script without lib.lua because, for a small batch, the functions that it does not call would cost more
+-- than its own work.
 if redis.replicate_commands then
     redis.replicate_commands() -- Redis 6
 end

@@ -1,7 +1,7 @@
--- Raise the beat of living workers and look at everybody's.
--- ARGV: msgpack arrays of the workers that live, and of those of them that finish what they have.
--- Returns: worker, beat and whether it is dead, one after the other, of all known workers; the beats are those before this one.
--- A counter, not a time: whoever watches compares it with what it saw before, by its own monotonic clock.
+-- Raise the beat of live workers and read the beats of all.
+-- ARGV: msgpack arrays of the live workers, and of those of them that are draining.
+-- Returns: worker, beat and whether it is dead, in a flat list, of all known workers; the beats are those before this one.
+-- A beat is a counter, not a time: the watching process compares it with its last value, by its own monotonic clock.
 go_on_when_full()
 local living, draining, dead = {}, {}, {}
 for _, worker in ipairs(cmsgpack.unpack(ARGV[1])) do

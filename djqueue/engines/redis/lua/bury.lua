@@ -1,5 +1,6 @@
--- Mark workers as dead for ever, but those that have beaten since they were seen. They stay known until a later rescue finds nothing of theirs.
--- ARGV: worker and the beat with which it was seen (empty: whatever it is), one after the other. Returns: the workers that are spared.
+-- Mark workers as dead permanently, except those that have beaten since they were seen. They stay known until a later rescue
+-- finds no jobs of theirs.
+-- ARGV: worker and the beat with which it was seen (empty: any), in a flat list. Returns: the workers that are spared.
 go_on_when_full()
 local spared = {}
 for place = 1, #ARGV, 2 do

@@ -1,7 +1,7 @@
 -- needs: waiting
--- Cancel live jobs: those that wait end at once, those that execute are asked to end.
--- ARGV: now, states (digits; empty: whatever their state), who, why, ids.
--- Returns: a digit for each: the state that it had (0: there is none); a digit for each: whether it was done.
+-- Cancel live jobs: waiting ones end at once, executing ones get a cancel request.
+-- ARGV: now, states (digits; empty: any), who, why, ids.
+-- Returns: a digit for each: the state that it had (0: no such job); a digit for each: whether it was cancelled or requested.
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = look_at({unpack(ARGV, 5)})

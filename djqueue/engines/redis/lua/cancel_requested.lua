@@ -1,4 +1,4 @@
--- Say which of these jobs somebody wants cancelled while they execute.
+-- Return the cancel requests for these jobs, which are executing.
 -- ARGV: a msgpack array of ids (texts), up to 7,000. Returns: id, claim, by, reason of each.
 local ids, answer = cmsgpack.unpack(ARGV[1]), {}
 for number, text in ipairs(call('HMGET', P .. 'executing', unpack(ids))) do

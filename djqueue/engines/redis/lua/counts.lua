@@ -1,6 +1,6 @@
 -- Count live jobs by queue and state.
 -- Returns: for each queue with jobs, a flat list of queue, available, executing, scheduled, retryable, suspended, and how many
--- microseconds the oldest available job has waited (false: there is none).
+-- microseconds the oldest available job has waited (false: no such job).
 local now = clock()
 local counts, order = {}, {}
 local function add(queue, place, number)

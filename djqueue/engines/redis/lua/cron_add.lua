@@ -1,6 +1,6 @@
 -- needs: waiting insertion crontab
 -- Add an entry to the crontab, unless its name is taken.
--- ARGV: now, name, definition and code as JSON (code '': there is none), rule (what plans it, as one text), '1' if it is @reboot,
+-- ARGV: now, name, definition and code as JSON (code '': none), rule (the text that determines the plan), '1' if it is @reboot,
 -- who. Returns: its id; nil when the name is taken.
 go_on_when_full()
 local at = text_of(moment(ARGV[1]))

@@ -1,9 +1,9 @@
 -- needs: waiting insertion crontab
--- Change an entry, if nobody else did since it was read.
+-- Change an entry, if it has not changed since it was read.
 -- ARGV: now, id, revision as read, definition, code, rule and '1' if it is @reboot as in cron_add.lua, '1' if it is to be paused,
--- why, '1' if it is to be disabled, who. Returns: the new revision; nil when somebody else was faster.
--- A changed rule, a resumed or enabled entry is planned anew from now: the time that the old rule had planned is gone with it, and
--- what passed meanwhile was not missed. Anything else leaves the next time alone.
+-- why, '1' if it is to be disabled, who. Returns: the new revision; nil when another process changed it first.
+-- An entry that is resumed, enabled or given another rule is planned anew from now: the next time of the old rule is dropped, and
+-- times that passed meanwhile do not count as missed. Any other change keeps the next time.
 go_on_when_full()
 local id, is_paused, is_disabled, who = ARGV[2], ARGV[8] == '1', ARGV[10] == '1', ARGV[11]
 local at = text_of(moment(ARGV[1]))

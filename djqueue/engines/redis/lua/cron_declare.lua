@@ -1,6 +1,6 @@
--- Write down which entries the code has that a scheduler has read, and read what all schedulers declare.
+-- Record which entries a scheduler's code declares, and read the declarations of all schedulers.
 -- ARGV: now, id, name, entries (opaque), for how long a declaration is kept, in microseconds.
--- Returns: now, and per scheduler its id, name, entries, when it declared first and last.
+-- Returns: now, and per scheduler its id, name, entries, and the times of its first and last declaration.
 go_on_when_full()
 local at, key = moment(ARGV[1]), P .. 'schedulers'
 local before = call('HGET', key, ARGV[2])

@@ -1,6 +1,6 @@
 -- needs: waiting insertion crontab
 -- Read entries of the crontab.
--- ARGV: names. Returns: per name that there is, the entry's id and its hash.
+-- ARGV: names. Returns: per existing name, the entry's id and its hash.
 local answer = {}
 for _, name in ipairs(ARGV) do
     local id = call('HGET', P .. 'cron', name)

@@ -1,2 +1,2 @@
--- Name the entries of the crontab.
+-- Return the names of the entries of the crontab.
 return call('HKEYS', P .. 'cron')

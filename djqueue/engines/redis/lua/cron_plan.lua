@@ -1,5 +1,5 @@
 -- needs: waiting insertion crontab
--- Write down when an entry is next due, if nothing happened to it since it was read.
+-- Store when an entry is next due, if it has not changed since it was read.
 -- ARGV: now, id, revision and next time as read, the next time ('': never again, the entry is finished). Returns: nothing.
 go_on_when_full()
 local id = ARGV[2]

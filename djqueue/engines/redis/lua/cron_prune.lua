@@ -1,8 +1,8 @@
 -- needs: waiting insertion crontab
 -- Delete old ticks.
--- ARGV: now, age in microseconds, how many to look at. Returns: how many were looked at, and how many went: those of an entry that
--- was removed are gone already.
--- That a time runs only once does not hang on them: last_nominal_at stays on the entry.
+-- ARGV: now, age in microseconds, how many to examine. Returns: how many were examined, and how many were deleted: those of an
+-- entry that was removed are deleted already.
+-- No time runs again without its tick: last_nominal_at stays on the entry.
 local before = text_of(moment(ARGV[1]) - tonumber(ARGV[2]))
 local old = call('ZRANGEBYSCORE', P .. 'cron:ticks', '-inf', '(' .. before, 'LIMIT', 0, ARGV[3])
 local gone = 0

@@ -1,7 +1,7 @@
 -- needs: waiting insertion crontab
 -- Remove an entry with its history.
--- ARGV: id. Returns: 1; 0 if it is gone.
--- What `cron:ticks` says about its history goes when it is old.
+-- ARGV: id. Returns: 1; 0 if there is no such entry.
+-- Its members of `cron:ticks` are removed by cron_prune.lua when they are old.
 local id = ARGV[1]
 local name = call('HGET', entry_key(id), 'name')
 if not name then

@@ -1,7 +1,8 @@
 -- needs: waiting insertion crontab
--- Insert a job of an entry at once, whatever its schedule says, and write down who asked.
--- ARGV: now, id, who, the job: a msgpack array of nine, see insert.lua; a msgpack array of the rule, see insertion.lua. Returns: outcome, reason, id of the job ('': none).
--- No nominal time: a run by hand takes no place of one that is planned.
+-- Insert a job of an entry at once, regardless of its schedule, and record who requested it.
+-- ARGV: now, id, who, the job: a msgpack array of nine, see insert.lua; a msgpack array of the rule, see insertion.lua.
+-- Returns: outcome, reason, id of the job ('': none).
+-- The tick has no nominal time, because a manual run does not replace a planned one.
 local at = moment(ARGV[1])
 local job, reason = insert_scheduled(ARGV[4], at, ARGV[5])
 local outcome = job ~= '' and 'enqueued' or 'skipped'

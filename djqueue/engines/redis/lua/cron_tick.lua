@@ -1,12 +1,12 @@
 -- needs: waiting insertion crontab
--- Act upon one nominal time of an entry, once: insert its job, write the tick and move the entry on.
--- ARGV: now, id, revision, next and last nominal time as read, the nominal time, the next one (empty: this was the last time; @reboot
--- has none either), why there is no job (empty: there is one), the first that was missed, what to do about an overlap, the number of
--- runs that ends it (empty: without end), who cancels and why, the job: a msgpack array of nine, see insert.lua;
--- a msgpack array of the rule, see insertion.lua.
+-- Handle one nominal time of an entry, once: insert its job, record the tick and advance the entry.
+-- ARGV: now, id, revision, next and last nominal time as read, the nominal time, the next one (empty: this was the last time;
+-- @reboot has none either), why there is no job (empty: there is one), the first time that was missed, what to do about an
+-- overlap, the number of runs that ends it (empty: unlimited), who cancels and why, the job: a msgpack array of nine, see
+-- insert.lua; a msgpack array of the rule, see insertion.lua.
 -- Returns: outcome, reason, id of the job ('': none).
--- Stale when the entry is not as it was read: of two schedulers the second sees that next_at has moved. last_nominal_at alone would
--- be enough, and it stays when ticks are pruned.
+-- Stale if the entry has changed since it was read: of two schedulers, the second sees that next_at has advanced.
+-- last_nominal_at alone would be enough, and it stays when ticks are pruned.
 local id, nominal, next_at, reason, overlap = ARGV[2], ARGV[6], ARGV[7], ARGV[8], ARGV[10]
 local entry = read_entry(id)
 if entry.revision ~= ARGV[3] or entry.next_at ~= ARGV[4] or entry.last_nominal_at ~= ARGV[5] or not is_active(entry)

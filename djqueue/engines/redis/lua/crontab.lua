@@ -1,10 +1,11 @@
--- What the scripts of the crontab share. Needs waiting.lua and insertion.lua. An entry is a hash `cron:entry:<id>`; times are microseconds, '' is none.
+-- Shared by the scripts of the crontab. Needs waiting.lua and insertion.lua. An entry is a hash `cron:entry:<id>`; times are
+-- microseconds, '' is none.
 --   cron                 name → id
 --   cron:ids             the last id of an entry or tick
---   cron:due             active entries by their next time; 0: not planned yet. Never those of @reboot, which have none
---   cron:ticks:<entry>   what became of its times, by the tick's id: msgpack of nominal, at, outcome, reason, job, missed_from, by
---   cron:ticks           "entry:tick" of all entries, by when it was written: the way in for pruning
---   schedulers           id → msgpack of name, the entries that its code has, when it declared them first and last
+--   cron:due             active entries by their next time; 0: not planned yet. Never @reboot entries, which have none
+--   cron:ticks:<entry>   its history, by the tick's id: msgpack of nominal, at, outcome, reason, job, missed_from, by
+--   cron:ticks           "entry:tick" of all entries, by the time of the tick: the index for pruning
+--   schedulers           id → msgpack of name, the entries of its code, the times of its first and last declaration
 local RECENT = 100
 
 local function entry_key(id)
@@ -24,7 +25,7 @@ local function is_active(entry)
 end
 
 local function place_entry(id)
-    -- Put an entry where cron_due.lua looks for it, or take it away from there.
+    -- Add an entry to the index of cron_due.lua, or remove it from there.
     local entry = read_entry(id)
     if entry.revision and is_active(entry) and entry.is_reboot == '' then
         call('ZADD', P .. 'cron:due', entry.next_at == '' and '0' or entry.next_at, id)
@@ -34,7 +35,7 @@ local function place_entry(id)
 end
 
 local function living_jobs(id)
-    -- The last hundred jobs of the entry are looked at: what is older and still alive is no overlap but stuck.
+    -- Examine the last hundred jobs of the entry: an older job that is still live is stuck, not an overlap.
     local ids = {}
     for _, line in ipairs(call('ZREVRANGE', P .. 'cron:ticks:' .. id, 0, RECENT - 1)) do
         local job = cmsgpack.unpack(line)[6]
@@ -52,7 +53,7 @@ local function living_jobs(id)
 end
 
 local function insert_scheduled(text, at, rule)
-    -- Insert a job of an entry under a rule, see insertion.lua. Returns its id ('': none) and why there is none.
+    -- Insert a job of an entry by a rule, see insertion.lua. Returns its id ('': none) and why there is none.
     local place = next_places(1)
     local id, _, _, is_duplicate = insert_job(cmsgpack.unpack(text), place, place, at, cmsgpack.unpack(rule))
     settle(at)

@@ -1,7 +1,7 @@
 -- needs: waiting
--- Delete jobs that wait or are finished, without a trace. A unique key that a job held beyond its life goes with it.
--- ARGV: states (digits; empty: whatever their state), ids. Returns: as cancel.lua.
--- Never a job that executes: its worker would find nothing to record an outcome with.
+-- Delete waiting and finished jobs completely. Unique keys that they held beyond their life are released.
+-- ARGV: states (digits; empty: any), ids. Returns: as cancel.lua.
+-- An executing job is never deleted: its worker could not store the outcome.
 go_on_when_full()
 local jobs = look_at({unpack(ARGV, 2)})
 local done, gone = {}, {}

@@ -1,4 +1,4 @@
--- Forget workers that left nothing behind. ARGV: the workers.
+-- Remove workers that hold no jobs any more. ARGV: the workers.
 for _, key in ipairs({'workers', 'beats', 'dead'}) do
     call('HDEL', P .. key, unpack(ARGV))
 end

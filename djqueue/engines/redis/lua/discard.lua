@@ -1,6 +1,6 @@
 -- needs: waiting
--- Discard live jobs that wait: they end at once, and not by their own fault.
--- ARGV: now, states (digits; empty: whatever their state), who, why, ids. Returns: as cancel.lua.
+-- Discard waiting jobs: they end at once, without a failure of their own.
+-- ARGV: now, states (digits; empty: any), who, why, ids. Returns: as cancel.lua.
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = look_at({unpack(ARGV, 5)})

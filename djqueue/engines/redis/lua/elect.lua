@@ -1,9 +1,9 @@
--- Take or renew the lead, by the server's clock.
--- ARGV: holder; how long it lasts, in microseconds; a msgpack map of each loop of the leader to the microseconds since it last did
--- its work; now (empty: the server's clock).
--- Returns: the term, or nothing when somebody else leads. The term grows with every change of hands.
--- What the loops say is kept as times, so that it ages when the leader falls silent. When they last ran under the former leader
--- stays known until this one tells of its own; a loop that it does not have is forgotten then.
+-- Acquire or renew the lead, by the server's clock.
+-- ARGV: holder; how long the lease lasts, in microseconds; a msgpack map of each loop of the leader to the microseconds since it
+-- last succeeded; now (empty: the server's clock).
+-- Returns: the term, or nothing when another process leads. The term grows with every change of leader.
+-- The reports of the loops are stored as times, so that their age grows when the leader stops reporting. The times of the former
+-- leader are kept until the new one reports its own; a loop that the new one does not have is removed then.
 go_on_when_full()
 local at = moment(ARGV[4])
 local holder, term, expires_at, loops = unpack(call('HMGET', P .. 'leader', 'holder', 'term', 'expires_at', 'loops'))

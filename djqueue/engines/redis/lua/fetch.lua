@@ -1,9 +1,10 @@
 -- Claim up to a number of available jobs of one queue for a worker, counting the attempt and raising the claim.
 -- ARGV: queue, limit (up to 1,000), worker, now (empty: the server's clock).
--- Returns: the time taken for now, ids, payloads, and runs if there is any (false: nothing has happened to this one yet), in run order.
--- Nothing when the worker is not registered or is dead, or the queue is paused.
--- A claim is the time, or one more than the one before: it grows also when a restart has lost the last second, in which the same id
--- may have been handed out and claimed. What cannot be read is claimed too: whoever reads it puts it aside (park.lua). Nothing is written but the proofs of the claims; payloads and runs stay as they are.
+-- Returns: the time used as now, ids, payloads, and runs if there are any (false: this job has none yet), in run order. Nothing
+-- when the worker is not registered or is dead, or the queue is paused.
+-- A claim is the time, or one more than the previous claim. So it grows also when a restart has lost the last second, in which the
+-- same id may have been given and claimed. Jobs that cannot be decoded are claimed too: the fetcher parks them (park.lua). Only the
+-- proofs of the claims are written; payloads and runs stay as they are.
 local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
     return {}
@@ -15,11 +16,11 @@ if count == 0 then
 end
 local at = moment(ARGV[4])
 local proofs, place, any_run = {}, 0, false
--- What the proofs of jobs that nothing has happened to have in common.
+-- The common part of the proofs of jobs without a run.
 local first_proof = '\151' .. pack(at, 1, at, worker, queue)
 for number = 1, count do
     local payload, done = payloads[number], runs[number]
-    -- A payload that is gone was evicted by a server that may forget keys: there is nothing to run.
+    -- A missing payload was evicted by a server that may evict keys: there is no job to run.
     if payload then
         local score, flags = scores[number], (payload:byte(2) or 0) % 2
         proofs[place + 1] = ids[number]

@@ -1,7 +1,7 @@
 -- needs: waiting
--- Name jobs by where those of some states are kept, if they are few: whoever looks for them need not walk past all others.
+-- List the jobs of some states from the indexes of these states, if they are few, so that a search need not scan all others.
 -- ARGV: states (digits; empty: all), queue (empty: any), how many are few.
--- Returns: the ids, in no order, of other jobs too; false if they are too many, or if jobs are suspended, which are kept nowhere else.
+-- Returns: the ids, unordered, including other jobs; false if they are too many, or if jobs are suspended, which have no index.
 local states, most = ARGV[1], tonumber(ARGV[3])
 local names, count, ids = {}, 0, {}
 local function has_room(number)

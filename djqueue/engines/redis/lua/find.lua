@@ -1,8 +1,8 @@
 -- needs: waiting walk
--- Find jobs by what they are, in the order of their ids: one page of a walk.
--- ARGV: now, filter (see walk.lua), ids beyond this one, and up to this one, how many jobs to look at, how many to find, a msgpack array
--- of the ids to look at (empty: all that there are).
--- Returns: the id to go on after (empty: the walk is over), and the ids of those found.
+-- Find jobs by a filter, in id order: one page of a scan.
+-- ARGV: now, filter (see walk.lua), the id to start after, the last id, how many jobs to examine, how many to find, a msgpack array
+-- of the ids to examine (empty: all).
+-- Returns: the id to continue after (empty: the scan is complete), and the ids of the jobs found.
 local at = moment(ARGV[1])
 local is_wanted, most = filter_of(ARGV[2], at), tonumber(ARGV[6])
 local ids = ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7])

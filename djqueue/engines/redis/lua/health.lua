@@ -1,9 +1,9 @@
--- Look at everything that tells whether jobs flow.
--- Returns: the time; for each queue that was ever used, is paused or is executed from, its name, for how many microseconds its oldest
--- available job has waited (false: there is none), whether it executes and whether it is paused; workers, beats and dead as workers.lua;
--- the hash leader; when the first job is due that waits for the stager (false: there is none); how many jobs the history has; some of the
--- jobs that are parked: id and task, and why, one after the other; how many entries of the crontab have times, and how long ago a
--- scheduler declared its entries last (false: none has).
+-- Read what shows whether jobs are being processed.
+-- Returns: the time; for each queue that was ever used, is paused or has executing jobs, its name, how many microseconds its oldest
+-- available job has waited (false: none), whether jobs execute and whether it is paused; workers, beats and dead as in
+-- workers.lua; the hash leader; when the first job for the stager is due (false: none); how many jobs the history has; some of the
+-- parked jobs: id and task, and why, in a flat list; how many entries of the crontab have times, and how long ago a scheduler last
+-- declared its entries (false: never).
 local now = clock()
 local busy, paused, names, queues = {}, {}, {}, {}
 for _, text in ipairs(call('HVALS', P .. 'executing')) do

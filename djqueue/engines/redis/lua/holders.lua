@@ -1,7 +1,7 @@
 -- needs: waiting insertion
--- Say which jobs hold unique keys now: those by which insert_unique.lua would find that a job is a duplicate.
+-- Return the jobs that hold unique keys now, by the same rule as insert_unique.lua.
 -- ARGV: now (empty: the server's clock); a msgpack array of keys; a msgpack array of the rule: see insertion.lua.
--- Returns: for each key the holder's id (text), state and inserted_at; nothing where nobody holds it.
+-- Returns: for each key the holder's id (text), state and inserted_at; nothing for a free key.
 local at = moment(ARGV[1])
 local window, holds_completed = unpack(cmsgpack.unpack(ARGV[3]), 1, 2)
 local answer = {}

@@ -1,9 +1,10 @@
 -- Store jobs.
--- ARGV: now (empty: the server's clock); the jobs, a flat msgpack array of nine for each: what all jobs like it have in common
+-- ARGV: now (empty: the server's clock); the jobs, a flat msgpack array of nine for each: the values shared by jobs of its kind
 -- (packed: queue to meta), arguments (packed), queue, priority, scheduled_at, delay, expires_at, max_age, unique key (false: none);
--- ids, a msgpack array (empty: the next ones); ids given have been reserved, and a job that is there already is left as it is, or as
--- it was taken. Its place in the order is where it comes in, for its id may be old: the transaction that it waited for may have lasted.
--- Returns: the time taken for now, the first id, and a digit for each job: its state.
+-- ids, a msgpack array (empty: the next ones). Given ids have been reserved, and a job that is already stored, or was taken, is
+-- left unchanged. A job with a reserved id gets its position when it is stored, because the transaction that it waited for may
+-- have been long and the id is old.
+-- Returns: the time used as now, the first id, and a digit for each job: its state.
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
 local ids = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3])

@@ -1,8 +1,8 @@
 -- Store jobs that differ in their arguments only.
 -- ARGV: now (empty: the server's clock); what they share, twice: packed (queue to meta), and as a msgpack array of queue, priority,
 -- scheduled_at, delay, expires_at, max_age (false: none); a msgpack array of their arguments (packed); the first of their ids,
--- which were reserved together (empty: the next ones), as in insert.lua, which see.
--- Returns: the time taken for now, the first id, their state.
+-- which were reserved together (empty: the next ones), as in insert.lua.
+-- Returns: the time used as now, the first id, their state.
 local at = moment(ARGV[1])
 local common = ARGV[2]
 local queue, priority, due_at, delay, ends_at, max_age = unpack(cmsgpack.unpack(ARGV[3]))

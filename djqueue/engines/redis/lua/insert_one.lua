@@ -1,9 +1,9 @@
 -- alone
--- Store one job that is available at once: what insert.lua and insert_unique.lua do, at a third of their price.
--- ARGV: queue; what the payload says besides the time (packed: queue to arguments); the score of the first place of its priority; its
+-- Store one job that is available at once, as insert.lua and insert_unique.lua do, at a third of their cost.
+-- ARGV: queue; the payload without the time (packed: queue to arguments); the score of the first position of its priority; its
 -- unique key, if it has one.
--- Returns: when it was inserted, its id; nothing, and nothing is done, when a live job holds the key.
--- Everything that the shared files do too is written out here: to make those functions anew costs more than to store a job.
+-- Returns: when it was inserted, its id; nothing, without having done anything, when a live job holds the key.
+-- Code of the shared files is repeated here, because creating those functions anew costs more than storing a job.
 if redis.replicate_commands then
     redis.replicate_commands() -- Redis 6
 end
@@ -20,7 +20,7 @@ local text = string.format('%.0f', id)
 local ready, asleep = P .. 'ready:' .. queue, P .. 'asleep:' .. queue
 local block = (id - id % 32768) / 32768
 local ids = P .. 'ids:' .. block
--- One question for all: a key that is named twice counts twice.
+-- One EXISTS for all: a key that is named twice counts twice.
 local there = call('EXISTS', asleep, ids, ids, ready, ready, ready, ready)
 call('SET', P .. 'job:' .. text, (key and '\155\1' or '\155\0') .. cmsgpack.pack(at) .. '\192\192' .. ARGV[2])
 call('ZADD', ready, ARGV[3] + id, text)

@@ -1,14 +1,14 @@
 -- needs: waiting insertion
--- Store jobs that may have unique keys, or say which jobs stand for them, as if they came one after the other.
--- ARGV: now (empty: the server's clock); the jobs, nine values for each, and ids, as in insert.lua; a msgpack array of the rule: see
--- insertion.lua.
+-- Store jobs that may have unique keys, or return the jobs that hold their keys, as if they were inserted one after the other.
+-- ARGV: now (empty: the server's clock); the jobs, nine values for each, and ids, as in insert.lua; a msgpack array of the rule:
+-- see insertion.lua.
 -- Returns: for each job id (text), state, inserted_at, 1 for a duplicate.
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
 local ids = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3])
 local rule = cmsgpack.unpack(ARGV[4])
 local count = #jobs / 9
--- Drawn even for duplicates: the first write is one that a server without memory refuses, before anything is done.
+-- Ids are taken even for duplicates: the first write must be one that a server without memory refuses before anything is done.
 local first = next_places(count)
 if ids then
     pass(ids)

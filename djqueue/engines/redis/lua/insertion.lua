@@ -1,12 +1,12 @@
--- What the scripts share that insert jobs which may have a unique key. Needs waiting.lua.
--- A job comes as nine values, see insert.lua. A rule: window in microseconds (false: none), whether a completed job holds its key, and
--- whether a duplicate replaces, reschedules and is followed up; see UniqueRule.
+-- Shared by the scripts that insert jobs which may have a unique key. Needs waiting.lua.
+-- A job is nine values, see insert.lua. A rule: window in microseconds (false: none), whether a completed job holds its key, and
+-- whether a duplicate replaces, reschedules and gets a follow-up; see UniqueRule.
 local fresh = {} -- by id: what this script has collected about a job is not written yet
 local new_in = {}
 local is_soon = false
 
 local function settle(at)
-    -- Write what is collected, with all that belongs to new jobs.
+    -- Write what is collected, including the indexes of new jobs.
     flush(at)
     fresh = {}
     for queue in pairs(new_in) do
@@ -60,7 +60,7 @@ local function store(id, order, job, at, is_follow_up)
 end
 
 local function quote_end(text, place)
-    -- The place of the quote that ends a string which has begun before this place.
+    -- The position of the quote that ends a string, which has begun before this position.
     while true do
         local found = text:find('["\\]', place)
         if text:byte(found) == 34 then
@@ -71,8 +71,8 @@ local function quote_end(text, place)
 end
 
 local function each_member(text, act)
-    -- Walk the members of a JSON object as texts: a name with its quotes, and its value. A decoder would not give numbers back as
-    -- they were, nor tell {} from [].
+    -- Iterate over the members of a JSON object as texts: a name with its quotes, and its value. cjson would change numbers and
+    -- could not tell {} from [].
     local place = text:find('"', 1, true)
     while place do
         local name_ends = quote_end(text, place + 1)
@@ -98,7 +98,7 @@ local function each_member(text, act)
 end
 
 local function merged(before, after)
-    -- Two JSON objects in one; where both have a member, that of the second counts.
+    -- Merge two JSON objects; for a member that both have, the second one's value is used.
     if after == '{}' or after == before then
         return before
     elseif before == '{}' then
@@ -121,9 +121,10 @@ local function merged(before, after)
 end
 
 local function revise(job, new, rule, at)
-    -- Give a job that waits what a duplicate of it brought: the newest values, a new time, or both. A follow-up takes the newest time
-    -- with the newest values. A job that is replaced keeps its time, but for one: values that may not run before a later time do not. A job that is available and stays so keeps its place in the queue; one that failed before stays retryable until
-    -- it is due. There is always room for one more attempt. What was noted in meta stays there.
+    -- Apply a duplicate to a waiting job: the newest values, a new time, or both. A follow-up takes the newest time with the newest
+    -- values. A job whose values are replaced keeps its time, unless the new values may not run before a later time. A job that
+    -- stays available keeps its position in the queue; one that failed before stays retryable until it is due. It always has
+    -- room for at least one more attempt. The notes in its meta are kept.
     local replaces, reschedules = rule[3] or job.state == SUSPENDED, rule[4] or job.state == SUSPENDED
     local payload = call('GET', P .. 'job:' .. job.id)
     local rest, flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, key, task, meta
@@ -182,7 +183,8 @@ local function revise(job, new, rule, at)
 end
 
 local function is_over(job, ends_at, at, holds_completed)
-    -- Whether a job holds its key no longer beyond its life. One that is not kept (false) held it until then, or for as long as it was.
+    -- Whether the hold of a job beyond its life has ended. A job that is not kept (false) held its key until then, or as long as
+    -- it was.
     if ends_at ~= '' and tonumber(ends_at) <= at then
         return not job or job.state >= COMPLETED
     elseif not job then
@@ -192,14 +194,14 @@ local function is_over(job, ends_at, at, holds_completed)
 end
 
 local function insert_job(job, id, order, at, rule)
-    -- Store a job, or say which one stands for it. Returns id (text), state, inserted_at, whether it is a duplicate.
+    -- Store a job, or find the holder of its key. Returns id (text), state, inserted_at, whether it is a duplicate.
     local key, text = job[9], text_of(id)
     if not key then
         return text, store(id, order, job, at), at, false
     end
     local window, holds_completed, replaces, reschedules, follows_up = unpack(rule, 1, 5)
     if follows_up then
-        -- First, so that the newest values are those that run last, whatever the holder does meanwhile.
+        -- The follow-up first, so that the newest values run last, even if the holder ends meanwhile.
         local waits = holder_of(key .. ':next')[1]
         local known = waits ~= '' and look_at_one(waits, at)
         if known then
@@ -225,7 +227,7 @@ local function insert_job(job, id, order, at, rule)
                 return beyond, ended and ended.state or COMPLETED, ended and ended.inserted_at or at, true
             end
         end
-        -- holds: keys by the end of their hold; holds:kept: those without an end, by the job that holds them.
+        -- holds: keys by the end of their hold; holds:kept: keys without an end, by the job that holds them.
         beyond, ends_at = text, window and text_of(at + window) or ''
         call('ZREM', P .. (window and 'holds:kept' or 'holds'), key)
         call('ZADD', P .. (window and 'holds' or 'holds:kept'), window and ends_at or text, key)

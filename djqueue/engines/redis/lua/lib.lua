@@ -1,22 +1,22 @@
--- What the scripts share that read; writing.lua has what they write with. Both are put before each of them when it is loaded.
--- KEYS[1] is the prefix of all keys, "{name}:". Its hash tag puts them into one slot, so a script may build the others from it.
+-- Shared by scripts that read; writing.lua has what scripts share that write. A script includes what it uses of both.
+-- KEYS[1] is the prefix of all keys, "{name}:". Its hash tag puts all keys in one slot, so a script may build the others from it.
 --
 -- job:<id>      what was enqueued, written once: a msgpack array of flags, inserted_at, scheduled_at, expires_at, queue, priority,
---               max_attempts, unique key, task, meta, [args, kwargs]. Texts of JSON are opaque here: cjson would not give them back.
--- run:<id>      what has happened so far, see STATE and the names after it. Absent for a job that nothing happened to.
+--               max_attempts, unique key, task, meta, [args, kwargs]. JSON texts are opaque here: cjson would change them.
+-- run:<id>      what has changed since, see STATE and the names after it. Absent for a job that was not claimed or changed yet.
 -- executing     hash: id -> the proof of a claim: claim, attempt, attempted_at, worker, queue, score, flags.
--- ready:<queue> sorted set: what is available, by score = (100 - priority) * 2^44 + its place in the order of becoming available.
+-- ready:<queue> sorted set: available jobs, by score = (100 - priority) * 2^44 + position in the order of becoming available.
 -- due           sorted set: scheduled and retryable jobs by the time at which they are due; see ranked().
--- finished      sorted set: what has ended, by the time at which it did.
+-- finished      sorted set: finished jobs, by the time at which they finished.
 -- waiting       hash: "state\nqueue" -> how many jobs are scheduled, retryable, suspended.
 -- ids:<block>   bitmap: which ids exist, or were taken to run at most once, 2^15 to a block. blocks: sorted set of the
---               blocks that there are. seq: the last id, and the last place in the order. server: which gave it, see arrive.lua.
+--               existing blocks. seq: the last id, and the last position in the order. server: which gave it, see arrive.lua.
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- parked        hash: id -> why no worker can run this job as it stands.
--- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: somebody sleeps there.
+-- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: a sleeper's mark.
 --
--- Times are whole microseconds since the epoch. Numbers beyond 14 digits must not meet ".." or tostring(), which cut them.
+-- Times are whole microseconds since the epoch. Never use ".." or tostring() on numbers of more than 14 digits: they are rounded.
 
 if redis.replicate_commands then
     redis.replicate_commands() -- Redis 6: replicate what was written, for the scripts read the clock
@@ -27,10 +27,10 @@ local call, pack = redis.call, cmsgpack.pack
 local LEVEL = 17592186044416 -- 2^44
 local HEAD_BYTES = 2047 -- of a payload: a queue, a task and a key of the longest names, and more
 local ANSWER_BYTES = 8000000
-local SOON = 1500000 -- whoever makes a job wait no longer than this wakes the stager
+local SOON = 1500000 -- a job that is due within this time wakes the stager
 local SCHEDULED, AVAILABLE, EXECUTING, RETRYABLE, SUSPENDED, COMPLETED, DISCARDED, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
 
--- The places of a run. What follows the last that is set is left out; false stands for the payload's value, or none.
+-- The positions of a run. Trailing unset values are left out; false stands for the payload's value, or none.
 local STATE, ATTEMPT, CLAIM, WORKER, ATTEMPTED_AT, STARTED_AT, FINISHED_AT = 1, 2, 3, 4, 5, 6, 7
 local READY_AT = 8 -- false: since it was inserted; 0: not at all
 local RESULT, ERRORS, NOTES = 9, 10, 11
@@ -47,9 +47,10 @@ local function has(flags, flag)
 end
 
 local function go_on_when_full()
-    -- Whoever writes and adds no job says so first: enqueues are refused by a server whose memory is full, but what empties it, workers
-    -- and their leader, must run. Such a server refuses a script its first write, unless that can only free memory, and no write after
-    -- it. Nobody ever stores this key. (The flag allow-oom would say it better, but Redis 6.2 takes no flags.)
+    -- A script that writes but adds no job calls this first. A server whose memory is full must refuse enqueues, but workers and
+    -- their leader, which free memory, must run. Such a server refuses a script's first write unless that can only free memory,
+    -- and no write after it. So the first write deletes a key that is never stored. (The flag allow-oom would be clearer, but Redis
+    -- 6.2 has no script flags.)
     call('DEL', P .. 'nothing')
 end
 
@@ -59,7 +60,7 @@ local function clock()
 end
 
 local function moment(text)
-    -- An argument that is a time, or empty for the clock of the server.
+    -- Read an argument that is a time, or empty for the server's clock.
     return text == '' and clock() or tonumber(text)
 end
 
@@ -68,14 +69,14 @@ local function text_of(id)
 end
 
 local function if_readable(is_read, _, flags, inserted_at, scheduled_at, expires_at, queue, ...)
-    -- What was read of a payload; nothing if somebody wrote something else there.
+    -- The decoded values of a payload; nothing if it is not one.
     if is_read and type(flags) == 'number' and type(inserted_at) == 'number' and type(queue) == 'string' then
         return flags, inserted_at, scheduled_at, expires_at, queue, ...
     end
 end
 
 local function head(payload)
-    -- flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, unique key; nil if it cannot be read
+    -- flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, unique key; nil if it cannot be decoded
     return if_readable(pcall(cmsgpack.unpack_limit, payload, 8, 1))
 end
 
@@ -84,7 +85,7 @@ local function new_run(state)
 end
 
 local function read_run(text, state)
-    -- A run; a new one if there is none, and nil if it cannot be read.
+    -- Decode a run; return a new one if there is none, and nil if it cannot be decoded.
     if not text then
         return new_run(state)
     end
@@ -96,13 +97,14 @@ local function read_run(text, state)
 end
 
 local function value_at(key)
-    -- What lies at a key, false if nothing does: a text, or a table that nobody can read where somebody wrote a list, a set or the like.
+    -- The value at a key, or false: a text, or a table, which cannot be decoded, if a user has stored a list, a set or the like
+    -- there.
     return redis.pcall('GET', key)
 end
 
 local function payload_of(id, payload)
-    -- What MGET found at the key of a job. It finds nothing where somebody wrote a list, a set or the like: that is a payload which
-    -- cannot be read, so that whoever meets it puts the job aside. False if there is none.
+    -- The payload that MGET returned for a job, or false if there is none. MGET returns nothing for a list, a set or the like:
+    -- that is a payload that cannot be decoded, so that the caller parks the job.
     return payload or call('EXISTS', P .. 'job:' .. id) == 1 and ''
 end
 
@@ -112,16 +114,15 @@ local function proof(text)
 end
 
 local function ready_at_of(id)
-    -- Since when a job is available; nil when it is gone.
+    -- Since when a job is available; nil if it does not exist any more.
     local payload, run = unpack(call('MGET', P .. 'job:' .. id, P .. 'run:' .. id))
     local at = run and (read_run(run) or {})[READY_AT]
     return at or payload and select(2, head(payload)) or nil
 end
 
 local function oldest_wait(queue, now)
-    -- How many microseconds the oldest available job of a queue has waited; nil if there is none, or none that can be
-    -- read. It is the first of one of the
-    -- priorities; they are visited one after the other, 201 at the most.
+    -- How many microseconds the oldest available job of a queue has waited; nil if there is none, or none that can be decoded. It
+    -- is the first job of one of the priorities, which are checked one after the other, 201 at most.
     local from, first = '-inf', nil
     while true do
         local found = call('ZRANGEBYSCORE', P .. 'ready:' .. queue, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
@@ -151,7 +152,7 @@ end
 local FIRST_ERRORS, MOST_ERRORS = 10, 50
 
 local function append_error(run, value)
-    -- Of a job that fails again and again the first ten and the newest forty stay, and between them how many are left out.
+    -- Of a job that fails repeatedly, keep the first ten errors and the newest forty, and between them how many are left out.
     local list = run[ERRORS] or {}
     if #list >= MOST_ERRORS then
         local between = list[FIRST_ERRORS + 1]
@@ -166,19 +167,19 @@ local function append_error(run, value)
 end
 
 local function dated(fault, at)
-    -- By our clock, and not by that of the worker that wrote it; read by codec.py.
+    -- Dated by the server's clock, not by that of the worker; read by codec.py.
     return fault:find('"at":', 1, true) and string.format('{"at_micros":%.0f,', at) .. fault:sub(2) or fault
 end
 
 local function each_part(list, size, act)
-    -- unpack() takes less than 8,000.
+    -- unpack() accepts fewer than 8,000 values.
     for first = 1, #list, size do
         act(unpack(list, first, math.min(first + size - 1, #list)))
     end
 end
 
 local function ranked(id)
-    -- The id as a member of "due": those of one time are sorted as texts, and with their length before them as numbers.
+    -- The id as a member of "due": members of one time are sorted as texts, so the length prefix makes them sort as numbers.
     return string.char(64 + #id) .. id
 end
 
@@ -192,8 +193,8 @@ local function may_fetch(queue, worker)
 end
 
 local function pop(queue, limit)
-    -- Take the first jobs out of a queue: ids, scores (texts), payloads, runs (false: there is none). Where arguments are large these
-    -- are fewer, or one answer could take hundreds of megabytes; the rest goes back to where it was.
+    -- Pop the first jobs of a queue: ids, scores (texts), payloads, runs (false: none). If arguments are large, pop fewer jobs,
+    -- because one response could otherwise take hundreds of megabytes; the rest is put back where it was.
     local key, job, run = P .. 'ready:' .. queue, P .. 'job:', P .. 'run:'
     local found = call('ZPOPMIN', key, limit)
     local ids, scores, jobs_at, runs_at, payloads, bytes, count = {}, {}, {}, {}, {}, 0, #found / 2
@@ -238,7 +239,7 @@ local function state_of(id)
 end
 
 local function wake(name)
-    -- Whoever made a job available asks in the same script, so nobody can fall asleep in between. One message wakes all.
+    -- A script that makes a job available calls this itself, so no worker can fall asleep in between. One message wakes all.
     if call('EXISTS', P .. 'asleep:' .. name) == 1 then
         call('PUBLISH', P .. 'wake', name)
         call('DEL', P .. 'asleep:' .. name)
@@ -260,8 +261,8 @@ local function is_marked(id)
 end
 
 local function pass(ids)
-    -- Let the ids that are handed out go on beyond these, which were reserved: a server that has lost its last moments, or was
-    -- emptied meanwhile, would hand them out again.
+    -- Continue the ids after these reserved ones: a server that has lost its last moments, or was emptied meanwhile, would give
+    -- them again.
     local highest = math.max(unpack(ids))
     if tonumber(call('GET', P .. 'seq')) < highest then
         call('SET', P .. 'seq', text_of(highest))
@@ -289,18 +290,18 @@ local function mark_ids(first, last)
 end
 
 local function next_places(count)
-    -- The first of so many ids, which are places in the order of becoming available too.
+    -- Reserve consecutive ids and return the first; ids are positions in the order of becoming available, too.
     return call('INCRBY', P .. 'seq', count) - count + 1
 end
 
 local function beginning_of(id, count)
-    -- The first values of a payload, whose arguments may be large; nil if it is gone, or cannot be read.
+    -- The first values of a payload, without its arguments, which may be large; nil if it is missing or cannot be decoded.
     local key = P .. 'job:' .. id
     local text = redis.pcall('GETRANGE', key, 0, HEAD_BYTES)
     if type(text) ~= 'string' or text == '' then -- an error: a list, a set or the like lies there
         return
     elseif #text > HEAD_BYTES and not pcall(cmsgpack.unpack_limit, text, count, 1) then
-        text = call('GET', key) -- somebody has very long names
+        text = call('GET', key) -- the names are very long
     end
     return if_readable(pcall(cmsgpack.unpack_limit, text, count, 1))
 end

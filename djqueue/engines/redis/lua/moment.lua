@@ -1,2 +1,2 @@
--- Tell the time. ARGV: now (empty: the server's clock). Returns: microseconds.
+-- Return the time. ARGV: now (empty: the server's clock). Returns: microseconds.
 return text_of(moment(ARGV[1]))

@@ -1,9 +1,9 @@
 -- needs: waiting walk
--- Read jobs by what they are, the highest ids first: one page of a walk.
--- ARGV: now, filter (see walk.lua), ids below this one, how many jobs to look at, how many to find, a msgpack array of the ids to look
--- at (empty: all that there are).
--- Returns: the id to go on below (empty: the walk is over), and for each job found its id, payload, run, proof of its claim, and when it
--- is due; false for what there is not.
+-- Read jobs by a filter, the highest ids first: one page of a scan.
+-- ARGV: now, filter (see walk.lua), the id to start below, how many jobs to examine, how many to find, a msgpack array of the
+-- ids to examine (empty: all).
+-- Returns: the id to continue below (empty: the scan is complete), and for each job found its id, payload, run, proof of its claim,
+-- and when it is due; false for each that does not exist.
 local at = moment(ARGV[1])
 local is_wanted, most = filter_of(ARGV[2], at), tonumber(ARGV[5])
 local ids = ARGV[6] ~= '' and cmsgpack.unpack(ARGV[6]) or ids_before(tonumber(ARGV[3]), tonumber(ARGV[4]))

@@ -1,5 +1,5 @@
--- Note in the proofs of these claims that their functions have been called.
--- ARGV: a flat msgpack array of id (text) and claim, up to 7,000. Returns: the ids of those that were noted.
+-- Record in the proofs of these claims that their functions have been called.
+-- ARGV: a flat msgpack array of id (text) and claim, up to 7,000. Returns: the ids of those that were recorded.
 go_on_when_full()
 local wanted, noted = cmsgpack.unpack(ARGV[1]), {}
 for place = 1, #wanted, 2 do

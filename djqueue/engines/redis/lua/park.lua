@@ -1,4 +1,4 @@
--- Put jobs aside that were claimed and cannot be read.
+-- Park claimed jobs that cannot be decoded.
 -- ARGV: now (empty: the server's clock), ids. Returns: nothing.
 go_on_when_full()
 local at = moment(ARGV[1])

@@ -1,10 +1,10 @@
 -- needs: waiting
--- Delete finished jobs that are older than their rule allows: one step of a walk along the history.
--- ARGV: a msgpack array of four for each rule: state, queue, task (false: any; a rule has at most one of the two), cutoff (what finished
--- earlier goes); queue (empty: all); where the last step ended: a time and how many of those that finished then stay; how many jobs to
--- look at; 1 to count only and delete nothing.
--- Returns: how many were looked at, how many went, and where this step ended.
--- The most special rule decides: that of the task, then that of the queue, then the general one.
+-- Delete finished jobs that are older than their rule allows: one step of a scan of the history.
+-- ARGV: a msgpack array of four for each rule: state, queue, task (false: any; a rule has at most one of the two), cutoff (jobs
+-- that finished earlier are deleted); queue (empty: all); where the last step ended: a time and how many of the jobs that
+-- finished then stay; how many jobs to examine; 1 to count only and delete nothing.
+-- Returns: how many were examined, how many were deleted, and where this step ended.
+-- The most specific rule decides: that of the task, then that of the queue, then the general one.
 local rules = cmsgpack.unpack(ARGV[1])
 local queue, after, skip, is_dry_run = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
 local of_all, of_queue, of_task, last_cutoff, is_special = {}, {}, {}, 0, queue ~= ''

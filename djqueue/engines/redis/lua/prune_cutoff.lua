@@ -1,8 +1,8 @@
 -- needs: waiting
--- Say when the newest finished job ended that is one too many: one page of a walk along the history, backwards.
--- ARGV: state; queue, task (empty: any); msgpack arrays of the queues and of the tasks that have a rule of their own; how many are still
--- to be kept; where the last page ended: a time and how many of those that finished then it has seen; how many jobs to look at.
--- Returns: how many were looked at, how many are still to be kept (0: the next value is the cutoff), and where this page ended.
+-- Find when the newest job beyond a retention count finished: one page of a scan of the history, backwards.
+-- ARGV: state; queue, task (empty: any); msgpack arrays of the queues and of the tasks that have a rule of their own; how many jobs
+-- remain to be kept; where the last page ended: a time and how many jobs that finished then it has seen; how many jobs to examine.
+-- Returns: how many were examined, how many remain to be kept (0: the next value is the cutoff), and where this page ended.
 local state, queue, task, left = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[6])
 local last, skip = ARGV[7], tonumber(ARGV[8])
 local other_queues, other_tasks = {}, {}

@@ -1,9 +1,9 @@
 -- needs: waiting
--- Remove unique keys that nobody holds any more beyond the life of a job.
--- ARGV: now, how many expired ones to look at, how many of those without an end, and after which job.
--- Returns: how many expired ones went; how many without an end were looked at and went, and at which job to go on.
--- A key without an end goes when its job is not kept, or is kept but not completed; the oldest jobs are looked at, which are the first
--- to go from the history. A live job does not need its hold: it holds the key by itself.
+-- Delete unique keys whose hold beyond the life of a job has ended.
+-- ARGV: now, how many expired holds to examine, how many of those without an end, and after which job.
+-- Returns: how many expired holds were deleted; how many without an end were examined and deleted, and at which job to continue.
+-- A hold without an end is deleted when its job is not kept, or is kept but not completed. The oldest jobs are examined, because
+-- they are the first to be deleted from the history. A live job does not need such a hold: it holds the key by itself.
 local at = moment(ARGV[1])
 local removed = 0
 

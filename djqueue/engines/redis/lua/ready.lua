@@ -1,6 +1,6 @@
--- Say which of these queues have something to fetch: one script for a worker that serves many. ARGV: the queues, up to 1,000.
--- Returns: their places among the arguments, from 1. A paused one is left out.
--- How many of some keys exist is one command: what is empty is not asked queue by queue, but half by half.
+-- Return which of these queues have jobs to fetch, in one script for a worker that serves many. ARGV: the queues, up to 1,000.
+-- Returns: their positions among the arguments, from 1. Paused queues are left out.
+-- One EXISTS counts many keys, so empty queues are ruled out half by half instead of one by one.
 local paused = call('HMGET', P .. 'paused', unpack(ARGV))
 local places, keys, found = {}, {}, {}
 for place, queue in ipairs(ARGV) do

@@ -1,8 +1,9 @@
--- Write the history of jobs that were taken out of the store (take.lua), or put them back because they never began.
+-- Write the history of jobs that were taken out of the store (take.lua), or put them back because they did not start.
 -- ARGV: now (empty: the server's clock); a flat msgpack array of fifteen for each job: id (text), payload, state, attempt, claim,
 -- worker, attempted_at, started_ago and finished_ago (microseconds back from this write), ready_at, result, errors, delay
--- (microseconds until it may be looked at again), note (false: none), has_failed (the last of the errors is new, and dated here).
--- Returns: nothing. A job that is put back gets its unique key again, if it is free. The job was the worker's own, so there is nobody to refuse it; a second try after a lost answer finds it stored.
+-- (microseconds until it may be fetched again), note (false: none), has_failed (the last of the errors is new, and dated here).
+-- Returns: nothing. A job that is put back gets its unique key again, if it is free. Only this worker had the job, so no outcome is
+-- refused; a retry after a lost response finds the job stored.
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = cmsgpack.unpack(ARGV[2])
@@ -24,7 +25,7 @@ for place = 1, #jobs, 15 do
             if live == '' then
                 hold(key, id, beyond, ends_at)
             else
-                -- Another has taken it since. Both were accepted, so this one comes back without.
+                -- Another job has taken the key since. Both were accepted, so this one is put back without its key.
                 local rest, _, inserted_at, scheduled_at, expires_at, _, _, max_attempts = cmsgpack.unpack_limit(payload, 8, 1)
                 payload = payload:sub(1, 1) .. pack(0, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, nil)
                     .. payload:sub(rest + 1)

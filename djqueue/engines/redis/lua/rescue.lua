@@ -1,12 +1,14 @@
--- Take jobs back from dead workers: one page of all that executes.
--- ARGV: cursor (0 to begin with); a msgpack array of the workers (empty: all claimers that are not known); ran, a msgpack map of id to
--- claim of what really ran (empty: not known, all of it); kept, such a map of claims to leave alone; reason; limit; now (empty: the
--- server's clock); 1: what ran is what the proofs say (note_begun.lua), and of the others nobody knows: they go back with a mark.
--- Returns: the cursor of the next page (0: this was the last), how many were requeued, discarded and cancelled, and the queues that got
--- jobs.
--- What ran spends its attempt and keeps an error that says so; with no attempt left it is discarded, so that a job that kills its
--- worker comes to an end. What was only claimed goes back as if nothing had happened. The claim is not lowered, so a late ack of the
--- dead worker is stale. A job that somebody wants cancelled does not go back, whether it ran or not: it is cancelled.
+-- Take jobs back from dead workers: one page of a scan of all executing jobs.
+-- ARGV: cursor (0 to begin with); a msgpack array of the workers (empty: all that are not registered); ran, a msgpack map of id to
+-- claim of the jobs whose function was called (empty: unknown, all); kept, such a map of claims to leave alone; reason; limit; now
+-- (empty: the server's clock); 1: the proofs say which functions were called (note_begun.lua), and the other jobs are put back
+-- with a mark, because it is not known whether theirs were.
+-- Returns: the cursor of the next page (0: this was the last), how many were requeued, discarded and cancelled, and the queues that
+-- got jobs.
+-- A job whose function was called spends its attempt and gets an error with the reason. Without an attempt left it is discarded, so
+-- that a job that kills its worker does not run for ever. A job that was only claimed is put back unchanged. The claim is not
+-- lowered, so a late ack of the dead worker is stale. A job with a cancel request is not put back but cancelled, whether it ran or
+-- not.
 local at, limit = moment(ARGV[7]), tonumber(ARGV[6])
 local as_noted = ARGV[8] == '1'
 local ran = ARGV[3] ~= '' and cmsgpack.unpack(ARGV[3])

@@ -1,3 +1,3 @@
--- Reserve ids for jobs that will be stored later; those that never come leave a gap.
--- ARGV: count. Returns: the first of them; they follow one another.
+-- Reserve ids for jobs that will be stored later. Ids of jobs that are never stored leave a gap.
+-- ARGV: count. Returns: the first of them; they are consecutive.
 return next_places(tonumber(ARGV[1]))

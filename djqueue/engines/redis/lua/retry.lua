@@ -1,9 +1,10 @@
 -- needs: waiting
--- Make jobs available that are finished or wait for a time.
--- ARGV: now, states (digits; empty: whatever their state), ids.
--- Returns: as cancel.lua, and for each the live job that holds its unique key (empty: nobody): then it stays finished.
--- The claim is not lowered. Attempts go on counting, with room for at least one more; of a finished job the time of a start or an
--- expiry, the result and a cancel request belonged to the life that is over.
+-- Make finished, scheduled and retryable jobs available.
+-- ARGV: now, states (digits; empty: any), ids.
+-- Returns: as cancel.lua, and for each the live job that holds its unique key (empty: none); if there is one, the job stays
+-- finished.
+-- The claim is not lowered. The number of attempts continues, with room for at least one more. A finished job loses its scheduled
+-- time, its expiry, its result and its cancel request, which belong to its previous run.
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = look_at({unpack(ARGV, 3)})

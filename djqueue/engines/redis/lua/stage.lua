@@ -1,7 +1,7 @@
--- Make scheduled and retryable jobs available whose time has come, the longest due first.
+-- Make scheduled and retryable jobs available that are due, the longest due first.
 -- ARGV: limit (up to 1,000), now (empty: the server's clock).
--- Those of one run became available at one time and run in the order of their ids.
--- Returns: count, the microseconds until the next one is due (0 or less while due jobs remain; false: there is none), and the queues
+-- The jobs of one run become available at the same time and run in id order.
+-- Returns: count, the microseconds until the next one is due (0 or less while due jobs remain; false: none), and the queues
 -- that got jobs.
 local at = moment(ARGV[2])
 local found = call('ZRANGEBYSCORE', P .. 'due', '-inf', text_of(at), 'LIMIT', 0, ARGV[1])

@@ -1,7 +1,7 @@
--- Take up to a number of available jobs of one queue out of the store, for a queue whose jobs run at most once.
--- ARGV: queue, limit, worker, now (empty: the server's clock). Returns: as fetch.lua, which see.
--- From here on the job is nowhere but in ids, by which a second push of it is known (insert.lua), until record.lua writes its
--- history: a worker that dies meanwhile takes it along, and nobody can run it again. Its unique key is given up.
+-- Remove up to a number of available jobs of one queue from the store, for a queue whose jobs run at most once.
+-- ARGV: queue, limit, worker, now (empty: the server's clock). Returns: as fetch.lua.
+-- After this the job exists only in ids, by which insert.lua recognizes a second push of it, until record.lua writes its
+-- history. If the worker dies meanwhile, the job is lost and cannot run again. Its unique key is released.
 local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
     return {}

@@ -1,8 +1,8 @@
--- What the scripts share that look at jobs by their ids and change those that wait. Of a payload only its head is read, and of a run
--- only what its change needs: arguments and results may be large.
+-- Shared by the scripts that read jobs by id and change waiting jobs. Of a payload only the head is read, and of a run only what
+-- the change needs, because arguments and results may be large.
 
 local function peek_run(id)
-    -- Whether there is a run, and its first seven places; no more than that if it cannot be read.
+    -- Whether there is a run, and its first seven values; no values if it cannot be decoded.
     local text = redis.pcall('GETRANGE', P .. 'run:' .. id, 0, 255)
     if type(text) ~= 'string' then
         return true -- an error: a list, a set or the like lies there
@@ -19,7 +19,7 @@ local function peek_run(id)
 end
 
 local function queue_by_place(id)
-    -- The queue in which a job waits that cannot be read; empty: in none.
+    -- The queue in which a job waits that cannot be decoded; empty: none.
     for _, queue in ipairs(call('SMEMBERS', P .. 'queues')) do
         if call('ZSCORE', P .. 'ready:' .. queue, id) then
             return queue
@@ -29,12 +29,12 @@ local function queue_by_place(id)
 end
 
 local function state_by_place(id, queue)
-    -- The state of a job whose run cannot be read, and does not execute and is not due: where it is kept tells.
+    -- The state of a job whose run cannot be decoded and that neither executes nor is due: the index that it is in tells.
     return call('ZSCORE', P .. 'finished', id) and DISCARDED or call('ZSCORE', P .. 'ready:' .. queue, id) and AVAILABLE or SUSPENDED
 end
 
 local function look_at(ids)
-    -- What is known of each job, in the order of the ids (texts); false for one that there is not.
+    -- What is known of each job, in the order of the ids (texts); false for a missing job.
     if #ids == 0 then
         return {}
     end
@@ -72,18 +72,18 @@ local function look_at(ids)
 end
 
 local function run_of(job)
-    -- All that has happened to a job, to be changed and kept.
+    -- The whole run of a job, to be changed and stored.
     local text = value_at(P .. 'run:' .. job.id)
     return read_run(text, job.state) or new_run(job.state)
 end
 
 local function is_among(states, state)
-    -- Whether a state is one of a text of digits; an empty one names all.
+    -- Whether a state is in a text of digits; an empty text includes all.
     return states == '' or states:find(state, 1, true)
 end
 
 local function take_out(job)
-    -- Remove a job from where it waits, or from the history.
+    -- Remove a job from the index in which it waits, or from the history.
     if job.state == AVAILABLE then
         call('ZREM', P .. 'ready:' .. job.queue, job.id)
     elseif job.state >= COMPLETED then
@@ -97,7 +97,7 @@ local function take_out(job)
 end
 
 local function end_waiting(job, state, at, why, request)
-    -- End a job that waits. why: the error that says so; request: what stands in it from now on (nil: what stood there).
+    -- End a waiting job. why: the error with the reason; request: its cancel request from now on (nil: unchanged).
     local run = run_of(job)
     run[STATE], run[FINISHED_AT] = state, at
     append(run, ERRORS, {why[1], run[ATTEMPT], at, why[2], why[3]})
@@ -110,7 +110,7 @@ local function end_waiting(job, state, at, why, request)
 end
 
 local function ask_to_end(job, request)
-    -- Ask a job to end that executes. The first request is kept: it says who began it.
+    -- Request that an executing job stop. The first request is kept, because it says who asked first.
     local claim, attempt, attempted_at, worker, queue, score, flags = proof(job.proof)
     if not has(flags, IS_CANCEL_REQUESTED) then
         local text = has(flags, HAS_RUN) and value_at(P .. 'run:' .. job.id)
@@ -124,7 +124,8 @@ local function ask_to_end(job, request)
 end
 
 local function cancel_jobs(jobs, at, by, why, only)
-    -- Cancel live jobs: those that wait end at once, those that execute are asked to. Returns a digit for each: whether it was done.
+    -- Cancel live jobs: waiting ones end at once, executing ones get a cancel request. Returns a digit for each: whether it was
+    -- done.
     local done, request = {}, {by, why, at}
     for number, job in ipairs(jobs) do
         local is_done = job and job.state < COMPLETED and is_among(only, job.state)
@@ -141,7 +142,7 @@ local function cancel_jobs(jobs, at, by, why, only)
 end
 
 local function states_of(jobs)
-    -- A digit for each job: its state, 0 for one that there is not.
+    -- A digit for each job: its state, 0 for a missing job.
     local states = {}
     for number, job in ipairs(jobs) do
         states[number] = job and job.state or 0
@@ -150,7 +151,7 @@ local function states_of(jobs)
 end
 
 local function once(ids)
-    -- The ids without those that come again.
+    -- The ids without repetitions.
     local seen, list = {}, {}
     for _, id in ipairs(ids) do
         if not seen[id] then
@@ -162,7 +163,7 @@ local function once(ids)
 end
 
 local function forget(ids)
-    -- Remove every trace of jobs that are nowhere any more.
+    -- Remove all remaining data of jobs that are in no index any more.
     local keys, blocks = {}, {}
     for _, id in ipairs(ids) do
         keys[#keys + 1] = P .. 'job:' .. id

@@ -1,6 +1,6 @@
--- What the scripts share that look for jobs by what they are. Needs waiting.lua.
+-- Shared by the scripts that search jobs by a filter. Needs waiting.lua.
 local function next_ids(after, last, most)
-    -- Up to so many ids that there are, above one and up to another, in their order.
+    -- Up to a number of existing ids, above one and up to another, in ascending order.
     local ids, block = {}, math.floor((after + 1) / 32768)
     local names = call('ZRANGEBYSCORE', P .. 'blocks', block, math.floor(last / 32768))
     for _, name in ipairs(names) do
@@ -29,7 +29,7 @@ local function next_ids(after, last, most)
 end
 
 local function ids_before(before, most)
-    -- Up to so many ids that there are, below one, the highest first.
+    -- Up to a number of existing ids below one, in descending order.
     local ids = {}
     local names = call('ZREVRANGEBYSCORE', P .. 'blocks', math.floor((before - 1) / 32768), '-inf')
     for _, name in ipairs(names) do
@@ -54,9 +54,9 @@ local function ids_before(before, most)
 end
 
 local function filter_of(text, at)
-    -- A function that says whether a job is one of those that are looked for. text: a msgpack array of states (digits; empty: all),
-    -- queue, task, the beginning of a task, worker (false: any of them), and the ages in microseconds that it has at least, and that
-    -- it has not (false: any): since the insert, or since the end of one that has ended; last a part of the task, in lower case.
+    -- Return a function that checks whether a job matches a filter. text: a msgpack array of states (digits; empty: all), queue,
+    -- task, prefix of the task, worker (false: any of them), and the minimum age and the age below which it must be, in
+    -- microseconds (false: any): since the insert, or since the end of a finished job; last a part of the task, in lower case.
     local states, queue, task, prefix, worker, older, newer, part = unpack(cmsgpack.unpack(text), 1, 8)
     return function(job)
         local since = job.state >= COMPLETED and job.finished_at or job.inserted_at

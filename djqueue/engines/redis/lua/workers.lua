@@ -1,3 +1,3 @@
--- List the workers that are known.
+-- List the known workers.
 -- Returns: the time, and the hashes workers, beats and dead.
 return {clock(), call('HGETALL', P .. 'workers'), call('HGETALL', P .. 'beats'), call('HKEYS', P .. 'dead')}

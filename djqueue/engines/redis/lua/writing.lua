@@ -1,5 +1,5 @@
--- What a script is going to write: collected first, written by flush() in a handful of commands. The first of them is one that
--- a server without memory does not refuse, and what follows a write is not refused either: outcomes are stored, all or none.
+-- The writes of a script: collected first, then written by flush() in a few commands. The first is one that a server without free
+-- memory accepts, and then it accepts the rest: outcomes are stored, all or none.
 local released = {}
 local sets = {}
 local finished = {}
@@ -43,7 +43,7 @@ local function make_wait(id, queue, state, at)
 end
 
 local function free_key(id, key)
-    -- Give back the unique key of a job that lives no longer; key: false for one that is still to be read.
+    -- Release the unique key of a job that is not live any more; key: false if it has still to be read.
     freed[#freed + 1] = {id, key}
 end
 
@@ -58,7 +58,7 @@ local function finish(id, run, flags)
 end
 
 local function park(id, at)
-    -- Put a job aside, if it is there, that was found where it waits and cannot be read: it ends as discarded, with a reason.
+    -- Park a job that was found in an index and cannot be decoded, if it exists: it ends as discarded, with a reason.
     if call('EXISTS', P .. 'job:' .. id) == 1 then
         local run, why = new_run(DISCARDED), 'The stored job cannot be read; it was probably edited by hand.'
         run[FINISHED_AT] = at
@@ -74,7 +74,8 @@ local function note_cancel(run, at)
 end
 
 local function holder_of(key)
-    -- Who holds a unique key: the live job, the job that holds it beyond its life, until when; empty: nobody, for as long as it is kept.
+    -- The holders of a unique key: the live job, the job that holds it beyond its life, until when; empty: none, or as long as
+    -- it is kept.
     local holder = holders[key]
     if not holder then
         local text = call('GET', P .. 'unique:' .. key) or '||'
@@ -111,7 +112,7 @@ local function begin_follow_up(id, at)
 end
 
 local function release_keys(at)
-    -- Give back the keys of jobs that live no longer, and let the follow-ups begin that waited for them.
+    -- Release the keys of jobs that are not live any more, and make the follow-ups available that waited for them.
     local ends = {}
     for _, one in ipairs(freed) do
         ends[one[1]] = true
@@ -135,7 +136,7 @@ local function release_keys(at)
 end
 
 local function flush(at)
-    -- at: the time taken for now. What is collected afterwards is for another flush.
+    -- at: the time used as now. Writes that are collected afterwards need another flush.
     if #freed > 0 then
         release_keys(at)
     end
