@@ -34,9 +34,10 @@ class Inspector(Protocol):
     def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
         """Return a page of a list of jobs, newest first: the one after a position, before a position, or the first.
 
-        ``jobs`` names live states only or final states only, and without any it means the live ones. The store decides the order: live jobs are listed as they were
-        enqueued, finished jobs as they finished where that is indexed. A user waits for this: a search that finds little is
-        stopped and says so. ``InvalidPosition``: the position is not one that an earlier page returned.
+        ``jobs`` names live states only or final states only, and without any it means the live ones. The store decides the
+        order: live jobs are listed as they were enqueued, finished jobs as they finished where that is indexed. A user waits for
+        this: a search that finds little is stopped and says so. ``InvalidPosition``: the position is not one that an earlier
+        page returned.
         """
 
     def tally(self, jobs: JobFilter) -> Tally | None:
