@@ -78,8 +78,6 @@ EVERYTHING = (
 NOT_YET = frozenset(
     {
         "djqueue/admin/control.py",
-        "djqueue/admin/cron.py",
-        "djqueue/admin/lists.py",
         "djqueue/engines/redis/codec.py",
         "djqueue/jobs/compression.py",
         "djqueue/jobs/encoding.py",

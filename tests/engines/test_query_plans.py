@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
 
+from djqueue.engines.postgres import listing
 from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import job_columns
-from djqueue.jobs.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
-from djqueue.jobs.states import JobState
+from djqueue.jobs.records import Ack, ClaimedJob, JobFilter, NewJob, TakenJob, WorkerInfo
+from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 from tests.roles import Roles
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
@@ -49,8 +50,12 @@ def fill(count: int, state: str = "available", queue: str = "default", kwargs: s
 
 
 def plan(name: str, **params: object) -> list[Node]:
-    """Return the nodes of the plan, each with the CTE it belongs to."""
-    [(answer,)] = execute("EXPLAIN (FORMAT JSON) " + sql(name), params)
+    """Return the nodes of the plan of a named statement, each with the CTE it belongs to."""
+    return plan_of(sql(name), params)
+
+
+def plan_of(text: str, params: object) -> list[Node]:
+    [(answer,)] = execute("EXPLAIN (FORMAT JSON) " + text, params)
     [tree] = json.loads(answer) if isinstance(answer, str) else answer
 
     def nodes(node: dict, cte: str) -> Iterator[Node]:
@@ -355,3 +360,103 @@ def test_a_worker_row_is_what_lets_a_worker_fetch(engine, worker):
 
     [check] = [node for node in nodes if node.get("One-Time Filter")]
     assert check["CTE"] == "locked"
+
+
+class TestLists:
+    """Pages of lists, which people wait for: along an index from the position on, whatever ANALYZE saw last."""
+
+    @pytest.fixture
+    def plans_of(self, engine, monkeypatch):
+        """Return the plans of the statements that a call runs, with the same constants."""
+
+        def plans_of(call: Callable[[], object]) -> list[list[Node]]:
+            found: list[list[Node]] = []
+            run = listing._List.run
+
+            def explained(self: listing._List, text: str, limit: timedelta) -> object:
+                found.append(plan_of(text, self.params))
+                return run(self, text, limit)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(listing._List, "run", explained)
+                call()
+            return found
+
+        return plans_of
+
+    @pytest.fixture(params=["analysed when empty", "never analysed", "analysed"])
+    def filled(self, engine, request):
+        """A queue with many jobs and one with a few, as the planner sees them at three times of their life."""
+        tables = ("djqueue_job", "djqueue_finishedjob")
+        if request.param == "never analysed":
+            for table in tables:
+                execute(f"DELETE FROM pg_statistic WHERE starelid = '{table}'::regclass")
+        fill(50, queue="rare")
+        fill(10_000)
+        fill(3000, "scheduled")
+        fill(50, "executing")
+        execute(
+            "INSERT INTO djqueue_finishedjob (id, state, queue, task, args, kwargs, inserted_at, finished_at)"
+            " SELECT id + 1000000, CASE id % 2 WHEN 0 THEN 'completed' ELSE 'discarded' END, queue, task, args, kwargs,"
+            " inserted_at, inserted_at + (id % 100) * interval '1 s' FROM djqueue_job"
+        )
+        if request.param == "analysed":
+            for table in tables:
+                execute(f"ANALYZE {table}")
+        return engine
+
+    # With a filter only statistics tell how many entries of the index a page costs. A table that was never analysed may be read
+    # as a whole; autovacuum analyses it after a thousand changes.
+    @pytest.mark.parametrize(
+        ("filled", "jobs"),
+        [
+            ("analysed when empty", JobFilter(states=LIVE_STATES)),
+            ("never analysed", JobFilter(states=LIVE_STATES)),
+            ("analysed", JobFilter(states=LIVE_STATES)),
+            ("analysed", JobFilter(states=LIVE_STATES, queue="default")),
+        ],
+        indirect=["filled"],
+    )
+    def test_a_page_of_live_jobs(self, filled, plans_of, jobs):
+        position = filled.page(jobs, limit=100).older
+
+        for after in ("", position):
+            page, beginnings = plans_of(lambda after=after: filled.page(jobs, after=after, limit=100))
+            assert scans(page) == [("Index Scan", "djqueue_job_pkey")]
+            assert [node for node in page if "Sort" in str(node["Node Type"])] == []
+            assert {way(node) for node in job_scans(beginnings)} == {"djqueue_job_pkey"}
+
+    @pytest.mark.parametrize("filled", ["never analysed"], indirect=True)
+    @pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.RETRYABLE, JobState.AVAILABLE])
+    @pytest.mark.parametrize("queue", ["rare", "none"])
+    def test_a_page_of_few_jobs_in_one_state(self, filled, plans_of, state, queue):
+        page, *_ = plans_of(lambda: filled.page(JobFilter(states=(state,), queue=queue), limit=100))
+
+        assert "Seq Scan" not in {node["Node Type"] for node in job_scans(page)}
+
+    @pytest.mark.parametrize("filled", ["never analysed"], indirect=True)
+    def test_executing_jobs_are_not_looked_for_along_the_list(self, filled, plans_of):
+        page, *_ = plans_of(lambda: filled.page(JobFilter(states=(JobState.EXECUTING,)), limit=100))
+
+        assert "djqueue_job_pkey" not in {way(node) for node in job_scans(page)}
+
+    @pytest.mark.parametrize(
+        ("filled", "jobs"),
+        [
+            ("never analysed", JobFilter(states=FINAL_STATES)),
+        ],
+        indirect=["filled"],
+    )
+    def test_a_page_of_finished_jobs(self, filled, plans_of, jobs):
+        position = filled.page(jobs, limit=100).older
+
+        for after in ("", position):
+            page, beginnings = plans_of(lambda after=after: filled.page(jobs, after=after, limit=100))
+            assert scans(page, "djqueue_finishedjob") == [("Index Scan", "djqueue_finishedjob_finished")]
+            # Only jobs that finished at the same time are sorted.
+            assert {node["Node Type"] for node in page if "Sort" in str(node["Node Type"])} <= {"Incremental Sort"}
+            [(_, index)] = scans([node for node in beginnings if "Index Name" in node], "djqueue_finishedjob") or [
+                ("", "djqueue_finishedjob_pkey")
+            ]
+            assert index == "djqueue_finishedjob_pkey"
+            assert "Seq Scan" not in {node["Node Type"] for node in beginnings}
