@@ -16,11 +16,11 @@ from django.db.migrations.recorder import MigrationRecorder
 from djqueue import stores
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import task_backends
-from djqueue.engines.postgres.denials import forbidden, unreachable
 from djqueue.exceptions import ForeignBackend
 from djqueue.stores import Store
 
 _INSUFFICIENT_PRIVILEGE = "42501"
+_UNDEFINED_TABLE = "42P01"
 
 
 def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
@@ -50,10 +50,16 @@ def store_of(alias: str) -> Store:
 def database_problem(error: AnyDatabaseError, alias: str | None) -> str:
     """Say in a sentence what the database answered, and what to do where that is known."""
     name, text = alias or DEFAULT_DB_ALIAS, str(error).strip()
-    if getattr(error.__cause__, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
-        return str(forbidden(name, error))
-    if isinstance(error, OperationalError):
-        return str(unreachable(name, error))
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate == _UNDEFINED_TABLE or "no such table" in text:
+        return f"A table of djqueue is missing in the database {name!r}: {text}. Run manage.py migrate."
+    if connections[name].vendor == "postgresql" and (
+        sqlstate == _INSUFFICIENT_PRIVILEGE or isinstance(error, OperationalError)
+    ):
+        # Imported here: a project with its jobs in Redis may have no psycopg.
+        from djqueue.engines.postgres.denials import forbidden, unreachable
+
+        return str((forbidden if sqlstate == _INSUFFICIENT_PRIVILEGE else unreachable)(name, error))
     return f"The database {name!r} refused the statement: {text}"
 
 

@@ -112,5 +112,5 @@ def test_jobs_are_enqueued_in_transactions_left_behind_and_run(run: Run, databas
 
 
 def test_commands_say_that_the_outbox_has_no_table_yet(run: Run) -> None:
-    with pytest.raises(AssertionError, match=r"0006_outbox\b.* not applied\. Run manage\.py migrate\."):
+    with pytest.raises(AssertionError, match=r"0001_initial\b.* not applied\. Run manage\.py migrate\."):
         run("-m", "django", "queuestats")

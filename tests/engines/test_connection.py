@@ -102,7 +102,7 @@ def test_a_quiet_listener_asks_whether_the_server_is_there(wire, monkeypatch, ca
         listener.mark(["default"])
 
         assert listener._connection is not None
-    assert "wake-ups is gone" in caplog.text
+    assert "Lost the connection for wake-ups" in caplog.text
 
 
 def test_an_unmark_that_is_swallowed_does_not_hang_the_producer(wire, monkeypatch):

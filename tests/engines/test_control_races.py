@@ -85,7 +85,7 @@ class TestCancelAgainstAck:
         accepted = blocked(worker.ack, [requeue(job)])
         session.commit()
 
-        assert accepted.result(LONG) == {id}
+        assert accepted.result(LONG).accepted == {id}
         assert (engine.get(id).state, [e["message"] for e in engine.get(id).errors]) == ("cancelled", ["no", "Stop."])
 
     def test_an_ack_that_waits_for_a_request_that_is_undone_lets_it_run_again(
@@ -98,7 +98,7 @@ class TestCancelAgainstAck:
         accepted = blocked(worker.ack, [requeue(job)])
         session.rollback()
 
-        assert accepted.result(LONG) == {id}
+        assert accepted.result(LONG).accepted == {id}
         assert engine.get(id).state == "retryable"
 
     def test_a_cancel_that_waits_for_the_end_of_a_job_says_that_it_is_over(

@@ -45,7 +45,7 @@ CASES = [
     ("sleeper@", "postgres", "user and password"),
     ("rejected@", "postgres", "user and password"),
     ("barred@", "postgres", "may not connect"),
-    ("postgres@", "nowhere", "is missing"),
+    ("postgres@", "nowhere", "does not exist"),
 ]
 
 
@@ -79,7 +79,7 @@ def test_t31_an_outage_is_no_refusal(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"), [({"NAME": "nowhere"}, "is missing"), ({"USER": "nobody_at_all"}, "user and password")]
+    ("changes", "said"), [({"NAME": "nowhere"}, "does not exist"), ({"USER": "nobody_at_all"}, "user and password")]
 )
 @pytest.mark.django_db
 def test_t31_a_worker_that_is_refused_ends_at_once(changes: dict[str, Any], said: str) -> None:
@@ -91,7 +91,7 @@ def test_t31_a_worker_that_is_refused_ends_at_once(changes: dict[str, Any], said
 
     assert code == 1, running.log
     assert said in running.log
-    assert "Correct it and start again." in running.log
+    assert "then start again." in running.log
     assert "Traceback" not in running.log
 
 

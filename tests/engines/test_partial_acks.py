@@ -20,16 +20,15 @@ def test_t18_what_was_stored_before_a_step_failed_is_told(
     first, second = insert_one(engine), insert_one(engine)
     done, cancelled = fetch_one(worker, me), fetch_one(worker, me)
     engine.cancel([second])
-    owner = worker if step == "ack_cancelled" else worker._client
-    name = "_run" if step == "ack_cancelled" else "run"
-    run = getattr(owner, name)
+    owner = worker.fetcher if step == "ack_cancelled" else worker._client
+    run = owner.run
 
     def fail(asked: str, *args: Any) -> Any:
         if asked == step:
             raise EngineUnavailable("The connection was lost.")
         return run(asked, *args)
 
-    monkeypatch.setattr(owner, name, fail)
+    monkeypatch.setattr(owner, "run", fail)
 
     with pytest.raises(EngineUnavailable) as raised:
         worker.ack([ack(done), ack(cancelled, JobState.RETRYABLE, delay=5.0, error="{}")])

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from djqueue.engines.postgres.connection import connect
+from djqueue.engines.postgres.connection import connect, role_of
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineRefused, EngineUnavailable
@@ -244,7 +244,8 @@ class TestListenerConnection:
 class TestWorkerConnection:
     def test_a_session_that_ended_is_unavailable_once_and_then_replaced(self, engine, worker, me):
         engine.insert([ONE])
-        assert terminate("worker") == 1
+        assert worker.fetch("empty", 1, me) == []
+        assert terminate(role_of(me)) == 1
 
         with pytest.raises(EngineUnavailable):
             worker.fetch("default", 1, me)
@@ -253,7 +254,8 @@ class TestWorkerConnection:
 
     def test_a_read_only_server_is_unavailable_and_left(self, engine, worker, me):
         engine.insert([ONE])
-        first = worker._connection
+        assert worker.fetch("empty", 1, me) == []
+        first = worker.fetcher._connection
         first.execute("SET default_transaction_read_only = on")
 
         with pytest.raises(EngineUnavailable):
@@ -272,7 +274,7 @@ class TestWorkerConnection:
                 worker = open_worker()
                 worker.fetch("default", 1, me)
 
-                rows = worker._connection.execute(
+                rows = worker.fetcher._connection.execute(
                     "SELECT current_setting('transaction_isolation'), current_setting('lock_timeout')"
                 ).fetchall()
             finally:

@@ -103,7 +103,7 @@ class TestAckAgainstRescue:
         wait_until_somebody_is_blocked()
         session.commit()
 
-        assert accepted.result(LONG) == set()
+        assert accepted.result(LONG).accepted == set()
         assert engine.get(inserted.id).state == "available"
 
     def test_an_ack_that_waits_for_a_rescue_that_is_undone_counts(self, engine, worker, me, session, background):
@@ -115,7 +115,7 @@ class TestAckAgainstRescue:
         wait_until_somebody_is_blocked()
         session.rollback()
 
-        assert accepted.result(LONG) == {job.id}
+        assert accepted.result(LONG).accepted == {job.id}
 
     def test_a_rescue_leaves_a_job_to_the_ack_under_way(self, engine, worker, me, session):
         engine.insert([NewJob("tests.task")])
@@ -147,7 +147,7 @@ class TestAckAgainstRescue:
         wait_until_somebody_is_blocked()
         session.commit()
 
-        assert accepted.result(LONG) == set()
+        assert accepted.result(LONG).accepted == set()
         assert engine.get(job.id).result == "first"
 
 

@@ -180,14 +180,17 @@ def test_one_who_does_whatever_comes_to_mind_leaves_the_books_in_order(
 ) -> None:
     somebody = Somebody(engine, worker, me, seed)
 
+    # Few jobs ever wait for another. Which states come up depends on the store's clock, so there are more turns when one is missing.
+    wanted = {*JobState} - {JobState.SUSPENDED}
     seen = Counter[str]()
-    for _ in range(100):
+    for turn in range(500):
         for _ in range(5):
             somebody.act()
         seen += audit(engine)
+        if turn >= 100 and set(seen) >= wanted:
+            break
 
-    # Few of them ever wait for another.
-    assert set(seen) >= {*JobState} - {JobState.SUSPENDED}
+    assert set(seen) >= wanted
 
 
 def test_so_do_many_at_once(

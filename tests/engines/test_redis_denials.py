@@ -88,7 +88,7 @@ class TestLogin:
         with closing(RedisEngine(url(server, ""))) as engine, engine.open_listener() as listener:
             listener.mark(["default"])
 
-        assert "belongs into the url" in caplog.text
+        assert "Add it to the URL" in caplog.text
 
 
 class TestPermissions:

@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.db.utils import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
-from djqueue.engines.postgres import PostgresEngine, session
+from djqueue.engines.postgres import PostgresEngine, follow_ups, session
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Ack, NewJob, PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
@@ -105,16 +105,16 @@ def test_t43_the_stager_passes_over_a_due_job_that_an_open_transaction_holds(eng
     assert (states(*ids), busy) == (["available"] * 2, [])
 
 
-def test_t44_an_uncommitted_holder_of_a_key_delays_its_follow_up_alone(engine, maintenance, busy, me):
+def test_t44_an_uncommitted_holder_of_a_key_delays_its_follow_up_alone(engine, maintenance, worker, busy, me):
     """The holder has ended, another transaction takes its key: an index makes whoever wants it wait for that commit."""
     for key in ("held", "free"):
         engine.insert([NewJob("tests.task", unique_key=key)], rule=FOLLOW_UP)
-    first = {job.id: job for job in maintenance.fetch("default", 9, me)}
+    first = {job.id: job for job in worker.fetch("default", 9, me)}
     next = {
         key: engine.insert([NewJob("tests.task", unique_key=key)], rule=FOLLOW_UP)[0].id for key in ("held", "free")
     }
-    with mock.patch.object(type(maintenance), "_release", return_value=set()):
-        maintenance.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in first.values()])
+    with mock.patch("djqueue.engines.postgres.fetcher.release", return_value=set()):
+        worker.ack([Ack(job.id, job.claim, JobState.COMPLETED) for job in first.values()])
     due = stored(engine, delay=timedelta(seconds=5))
     Job.objects.filter(id=due).update(scheduled_at=timezone.now() - EARLIER)
 
@@ -134,13 +134,13 @@ def test_t44_an_ack_does_not_wait_for_an_uncommitted_holder_of_its_key(engine, w
     engine.insert([NewJob("tests.task", unique_key="k")], rule=FOLLOW_UP)
     [job] = worker.fetch("default", 1, me)
     [next] = engine.insert([NewJob("tests.task", unique_key="k")], rule=FOLLOW_UP)
-    real = worker._released
+    real = follow_ups.released
 
-    def taken_meanwhile(keys: Any, now: Any) -> set[str]:
+    def taken_meanwhile(session: Any, keys: Any, now: Any) -> set[str]:
         Job.objects.create(task="tests.task", unique_key="k", ready_at=timezone.now())
-        return real(keys, now)
+        return real(session, keys, now)
 
-    with mock.patch.object(worker, "_released", taken_meanwhile), held(lambda: None):
+    with mock.patch.object(follow_ups, "released", taken_meanwhile), held(lambda: None):
         assert worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)]).accepted == {job.id}
 
     assert len(busy) == 1
@@ -151,13 +151,11 @@ def test_t44_an_ack_does_not_wait_for_an_uncommitted_holder_of_its_key(engine, w
 @pytest.mark.parametrize("verb", ["cancel", "lock"])
 @pytest.mark.parametrize("is_reported", [True, False])
 def test_t43_the_lifeline_rescues_the_rest_and_comes_back_for_a_job_that_is_held(
-    engine, maintenance, busy, register, verb, is_reported
+    engine, maintenance, worker, busy, register, verb, is_reported
 ):
     dead, other = register(), register()
     ids = [stored(engine) for _ in range(3)]
-    claims = {
-        job.id: job.claim for job in [*maintenance.fetch("default", 2, dead), *maintenance.fetch("default", 1, other)]
-    }
+    claims = {job.id: job.claim for job in [*worker.fetch("default", 2, dead), *worker.fetch("default", 1, other)]}
     silent = {} if is_reported else {dead: 0, other: 0}
     leader = SimpleNamespace(is_leader=not is_reported, term=1)
     lifeline = Lifeline(maintenance, leader, silent=lambda: silent, dead=lambda: [dead, other])  # type: ignore[arg-type]
@@ -179,11 +177,13 @@ def test_t43_the_lifeline_rescues_the_rest_and_comes_back_for_a_job_that_is_held
     assert busy == []
 
 
-def test_t43_a_worker_whose_row_is_held_does_not_keep_others_from_being_rescued(engine, maintenance, busy, register):
+def test_t43_a_worker_whose_row_is_held_does_not_keep_others_from_being_rescued(
+    engine, maintenance, worker, busy, register
+):
     dead, other = register(), register()
     ids = [stored(engine) for _ in range(2)]
     for one in (dead, other):
-        maintenance.fetch("default", 1, one)
+        worker.fetch("default", 1, one)
     lifeline = Lifeline(
         maintenance,
         SimpleNamespace(is_leader=True, term=1),  # type: ignore[arg-type]

@@ -35,8 +35,8 @@ def test_cron_says_in_a_sentence_what_the_database_refused(args: tuple[str, ...]
 
 def test_missing_rights_are_told_apart_from_a_database_that_is_away() -> None:
     assert "Grant its user SELECT, INSERT" in database_problem(forbidden(), "default")
-    assert database_problem(OperationalError("connection refused\n"), "queue") == (
-        "The database 'queue' cannot be reached: connection refused"
+    assert database_problem(OperationalError("connection refused\n"), "default") == (
+        "The database 'default' cannot be reached: connection refused"
     )
     assert "rejected the user and password" in database_problem(
         OperationalError('FATAL:  password authentication failed for user "anna"'), "default"

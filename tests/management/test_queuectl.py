@@ -180,7 +180,7 @@ class TestByFilter:
 
     @pytest.mark.parametrize("text", ["", "10", "-5m", "1 fortnight", "999999999d", "h", "\0"])
     def test_what_is_no_duration_is_an_error(self, run: Run, text: str) -> None:
-        with pytest.raises(CommandError, match="no duration"):
+        with pytest.raises(CommandError, match="Invalid duration"):
             run("cancel", f"--older-than={text}", "--yes")
 
     def test_a_state_in_which_nothing_can_be_done_is_an_error(self, run: Run) -> None:
