@@ -165,6 +165,7 @@ EXCEPTIONS = [
     "InvalidCron",
     "InvalidJob",
     "InvalidOptions",
+    "InvalidPosition",
     "InvalidResult",
     "JobSignal",
     "JobTooLarge",

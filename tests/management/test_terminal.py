@@ -90,7 +90,7 @@ def test_t25_bad_numbers_of_commands_are_refused_in_a_sentence(db: None, argumen
     for option in ("--processes", "--concurrency", "--max-jobs", "--max-rss", "--max-age"):
         if argument == "٣":
             continue  # a number to Python, and as good as 3
-        with pytest.raises(CommandError, match="whole number|Invalid duration"):
+        with pytest.raises(CommandError, match=r"whole number|Invalid duration"):
             call_command("runworker", f"{option}={argument}")
     with mock.patch("sys.exit"), pytest.raises(CommandError):
         run("queuectl", "cancel", f"x{argument}")

@@ -229,7 +229,7 @@ class TestInterruption:
         assert job.attempt == 1
         if max_attempts == 1:
             assert job.state == JobState.DISCARDED
-            assert "4th time" in job.errors[0]["message"]
+            assert "4 times" in job.errors[0]["message"]
         else:
             assert (job.state, job.meta["interrupted"]) == (JobState.AVAILABLE, 4)
 

@@ -90,7 +90,7 @@ def test_b62_a_thousand_jobs_pass_through_a_transaction_pooler_by_polling(pooler
     assert "prepared statement" not in running.log
     assert "service.failure" not in running.log
     # Once for each process's listener: of two workers, and of the leader's stager.
-    assert 1 <= running.log.count("There is a pooler") <= 3, running.log
+    assert 1 <= running.log.count("LISTEN is not available behind a connection pooler") <= 3, running.log
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted"
