@@ -7,7 +7,8 @@
     ├── ForeignBackend          this entry of TASKS names a backend that is not one of djqueue's
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the task does not take the arguments, or they cannot be stored as JSON
-    │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    │   ├── JobTooLarge         the arguments are larger than max_args_bytes
+    │   └── InvalidWorkflow     a cycle, an unknown name, a missing result; the message has the path
     ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
     │   └── ResultTooLarge      it is larger than max_result_bytes
@@ -60,6 +61,10 @@ class InvalidArguments(InvalidJob, TypeError):
 
 class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
+
+
+class InvalidWorkflow(InvalidJob):
+    """This workflow, chain, group or batch cannot work. Nothing was stored; the message names the job and the rule."""
 
 
 class DuplicateJob(DjqueueError):
