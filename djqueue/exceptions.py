@@ -30,6 +30,7 @@
     ├── Snooze(delay)           run again later; no attempt is spent
     ├── Cancel(reason)          end as cancelled
     └── Discard(reason)         end as discarded, no further attempt
+        └── MissingResult       raised by djqueue: a result that the job needs does not exist any more
 """
 
 from __future__ import annotations
@@ -201,3 +202,7 @@ class Discard(JobSignal):
 
     def __init__(self, reason: str = "The task discarded itself.") -> None:
         super().__init__(reason)
+
+
+class MissingResult(Discard):
+    """The job cannot run: the result of a job that it waited for was deleted."""

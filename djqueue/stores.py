@@ -245,6 +245,10 @@ class StoreBackend(compat.BaseTaskBackend):
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none, up to ``batch_size`` per statement."""
 
+    @abstractmethod
+    def enqueue_workflow(self, work: Any) -> Any:
+        """Store a chain, a group or a workflow, all or nothing."""
+
 
 _stores: dict[str, Store] = {}
 _lock = threading.Lock()

@@ -171,6 +171,7 @@ EXCEPTIONS = [
     "InvalidWorkflow",
     "JobSignal",
     "JobTooLarge",
+    "MissingResult",
     "ResultTooLarge",
     "Retry",
     "Snooze",
