@@ -23,6 +23,7 @@
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
+    ├── StaleClaim              another worker has the job that runs here; nothing it stores is accepted
     └── WorkerLost              recorded for a job whose worker died
 
     JobSignal (raised by a task, never an error of djqueue)
@@ -150,6 +151,10 @@ class UnreadableJob(DjqueueError):
 
 class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
+
+
+class StaleClaim(DjqueueError):
+    """Another worker has the job that still runs here. Nothing that it stores is accepted any more: let the task end."""
 
 
 class JobSignal(Exception):

@@ -73,6 +73,7 @@ def test_events() -> None:
 
 
 DJQUEUE = [
+    "Batch",
     "BulkInterrupted",
     "BulkResult",
     "Cancel",
@@ -82,6 +83,8 @@ DJQUEUE = [
     "DuplicateJob",
     "EngineDenied",
     "EngineUnavailable",
+    "EnqueuedBatch",
+    "EnqueuedWorkflow",
     "Exponential",
     "ForeignBackend",
     "InvalidArguments",
@@ -93,9 +96,12 @@ DJQUEUE = [
     "JobTooLarge",
     "JobView",
     "Linear",
+    "Result",
     "ResultTooLarge",
     "Retry",
+    "Signature",
     "Snooze",
+    "StaleClaim",
     "Task",
     "TaskContext",
     "TaskResult",
@@ -107,6 +113,9 @@ DJQUEUE = [
     "UnknownTaskResult",
     "UnreadableJob",
     "WorkerLost",
+    "Workflow",
+    "chain",
+    "group",
     "task",
 ]
 API = [
@@ -175,6 +184,7 @@ EXCEPTIONS = [
     "ResultTooLarge",
     "Retry",
     "Snooze",
+    "StaleClaim",
     "TaskTimeout",
     "UnknownCron",
     "UnknownTask",

@@ -104,9 +104,9 @@ class QueueBackend(StoreBackend):
         self.validate_task(ours)
         return enqueue_many(self.store, ours, items, batch_size, on_progress, partial(self._announce_new, ours))
 
-    def enqueue_workflow(self, work: Canvas | Workflow) -> EnqueuedWorkflow:
+    def enqueue_workflow(self, work: Canvas | Workflow, *, whole_id: int | None = None) -> EnqueuedWorkflow:
         """Store a chain, a group or a workflow in the caller's transaction, if there is one."""
-        return enqueue(self, work, self._announce_new)
+        return enqueue(self, work, self._announce_new, whole_id=whole_id)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a job; raise ``TaskResultDoesNotExist`` if no job has this id."""

@@ -36,6 +36,10 @@ OnFailure = Literal["fail", "ignore", "drop", "compensate"]
 """
 
 
+_LABELLED = 8
+"""How many items of a chain or a group are in its label."""
+
+
 def check_on_failure(value: object, *, also: tuple[str, ...] = ()) -> None:
     words = (*get_args(OnFailure), *also)
     if value is not None and value not in words:
@@ -51,10 +55,15 @@ class Canvas(ABC):
     def signatures(self) -> Iterator[Signature]:
         """Yield the signatures in it, in the order of their jobs."""
 
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """A short name, made of those of the functions."""
+
     def enqueue(self) -> Any:
         """Store all jobs in the caller's transaction, if there is one; return an ``EnqueuedWorkflow``."""
         first = next(self.signatures())
-        return backend_for(first.task, "Chains and groups").enqueue_workflow(self)
+        return backend_of(first.task.backend, "Chains and groups").enqueue_workflow(self)
 
     async def aenqueue(self) -> Any:
         """See ``enqueue``."""
@@ -120,6 +129,10 @@ class Chain(Canvas):
         for item in self.items:
             yield from item.signatures()
 
+    @property
+    def label(self) -> str:
+        return " | ".join(item.label for item in self.items[:_LABELLED])
+
     def __repr__(self) -> str:
         return f"chain({', '.join(map(repr, self.items))}{_option(self.on_failure)})"
 
@@ -135,6 +148,10 @@ class Group(Canvas):
     def signatures(self) -> Iterator[Signature]:
         for member in self.members:
             yield from member.signatures()
+
+    @property
+    def label(self) -> str:
+        return f"group({', '.join(dict.fromkeys(member.label for member in self.members[:_LABELLED]))})"
 
     def __repr__(self) -> str:
         return f"group({', '.join(map(repr, self.members))}{_option(self.on_failure)})"
@@ -152,13 +169,13 @@ def group(*members: Canvas | Iterable[Canvas], on_failure: OnFailure | None = No
     return Group(_members("group", members), on_failure)
 
 
-def backend_for(task: _AnyTask, what: str) -> stores.StoreBackend:
-    """Return the backend of a task; raise ``ForeignBackend`` if it is not one of djqueue's."""
-    backend = task.get_backend()
+def backend_of(alias: str, what: str) -> stores.StoreBackend:
+    """Return the backend of an entry of TASKS; raise ``ForeignBackend`` if it is not one of djqueue's."""
+    backend = compat.task_backends[alias]
     if not isinstance(backend, stores.StoreBackend):
         raise ForeignBackend(
-            f"{what} need a backend of djqueue, and {task.backend!r} in TASKS is {type(backend).__name__}, which runs or keeps"
-            " each task on its own. Use djqueue.backends.PostgresBackend or RedisBackend, or enqueue the tasks one by one."
+            f"{what} need a backend of djqueue, and {alias!r} in TASKS is {type(backend).__name__}, which runs or keeps each task on"
+            " its own. Use djqueue.backends.PostgresBackend or RedisBackend, or enqueue the tasks one by one."
         )
     return backend
 

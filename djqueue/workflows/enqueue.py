@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from djqueue import compat
@@ -13,7 +13,7 @@ from djqueue.stores import StoreBackend
 from djqueue.tasks.task import Task
 from djqueue.workflows.canvas import Canvas
 from djqueue.workflows.handle import EnqueuedWorkflow
-from djqueue.workflows.plan import Plan, Wait, plan
+from djqueue.workflows.plan import Plan, plan
 from djqueue.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def enqueue(
     announce: Announce,
     *,
     whole_id: int | None = None,
-    waits: Sequence[Wait] = (),
 ) -> EnqueuedWorkflow:
     """Store a whole in the caller's transaction, if there is one. ``announce`` is called for each job, if anybody listens."""
     store = backend.store
-    planned = plan(work, store.settings, backend.alias, validate=backend.validate_task, whole_id=whole_id, waits=waits)
+    planned = plan(work, store.settings, backend.alias, validate=backend.validate_task, whole_id=whole_id)
     inserted = cast("FlowStore", store.engine).insert_flow(planned.flows, planned.jobs)
     handle = EnqueuedWorkflow(
         str(inserted.flow_ids[0]), planned.flows[0].name, backend.alias, was_duplicate=inserted.was_duplicate

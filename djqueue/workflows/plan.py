@@ -7,7 +7,7 @@ a counted *part*, which is one dependency: a row per edge would make the last of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,16 +22,16 @@ from djqueue.tasks.signatures import check_arguments
 from djqueue.tasks.task import Task
 from djqueue.workflows import signals
 from djqueue.workflows.canvas import Canvas, Chain, Group, OnFailure, Signature
+from djqueue.workflows.ends import flat, shape
 from djqueue.workflows.inputs import KEY
+from djqueue.workflows.refusals import MAX_FLOW_NAME, check_task
 from djqueue.workflows.result import Path, Result, replace_results
 from djqueue.workflows.workflow import Entry, SignalWait, Workflow, results_in
 
 if TYPE_CHECKING:
-    Ends = int | Sequence["Ends"]
-    """The places of the jobs whose results are those of a chain or a group: a group's is a list."""
+    from djqueue.workflows.ends import Ends
 
 MAX_EDGES = 50
-MAX_FLOW_NAME = 255
 _RULES: Mapping[str, DependencyRule] = {
     "fail": DependencyRule.SUCCESS,
     "ignore": DependencyRule.ANY_END,
@@ -98,23 +98,21 @@ def plan(
     *,
     validate: Callable[[compat.Task[..., Any]], None] = lambda task: None,
     whole_id: int | None = None,
-    waits: Sequence[Wait] = (),
 ) -> Plan:
     """Check and plan a whole; raise ``InvalidWorkflow``, or ``InvalidArguments`` for arguments that do not fit their task.
 
     ``options`` are those of the backend ``alias``, on which all jobs run. ``whole_id``: the jobs are added to this stored flow.
-    ``waits``: what the first jobs wait for.
     """
     planner = _Planner(options, alias, validate)
     kind = FlowKind.WORKFLOW if whole_id is None else FlowKind.PART
     if isinstance(work, Workflow):
         key = work.unique_key if whole_id is None else None
         planner.flows.append(_flow_of(work, kind)._replace(whole_id=whole_id, unique_key=key))
-        planner.place_workflow(work, 0, "", waits)
+        planner.place_workflow(work, 0, "", ())
         ends: list[int] = []
     else:
-        planner.flows.append(NewFlow(kind, _label(work)[:MAX_FLOW_NAME], whole_id=whole_id))
-        ends = list(_flat(planner.place(work, 0, "", None, waits, {})))
+        planner.flows.append(NewFlow(kind, work.label[:MAX_FLOW_NAME], whole_id=whole_id))
+        ends = list(flat(planner.place(work, 0, "", None, (), {})))
     return planner.finish(ends)
 
 
@@ -233,22 +231,7 @@ class _Planner:
 
     def _check(self, signature: Signature, draft: _Draft) -> None:
         task = signature.task
-        if task.backend != self._alias:
-            raise InvalidWorkflow(
-                f"{_where(draft)} runs on the backend {task.backend!r}, and the others on {self._alias!r}. The jobs of a workflow need one"
-                f" store: use {signature.label}.using(backend={self._alias!r})."
-            )
-        rules = self._options.queues.get(task.queue_name)
-        if rules is not None and rules.delivery == "at_most_once":
-            raise InvalidWorkflow(
-                f"{_where(draft)} is on queue {task.queue_name!r}, which delivers at most once: its jobs leave the store when they"
-                " start, so nothing can wait for them. Use another queue."
-            )
-        if isinstance(task, Task) and task.unique is not None:
-            raise InvalidWorkflow(
-                f"{_where(draft)} is unique. A job of a workflow cannot be left out as a duplicate, because others wait for it. Use"
-                f" {signature.label}.using(unique=False), or Workflow(…, unique=True) for the whole."
-            )
+        check_task(task, self._options, self._alias, _where(draft))
         self._validate(task)
         try:
             check_arguments(task, draft.args, draft.kwargs)
@@ -304,7 +287,7 @@ class _Planner:
         if isinstance(on, Upstream):
             draft.upstreams[on.kind, on.at] = rule
             return
-        places = tuple(sorted(_flat(on)))
+        places = tuple(sorted(flat(on)))
         if len(places) > MAX_EDGES and (part := self._part(places)) is not None:
             draft.upstreams[UpstreamKind.FLOW, part] = rule
             return
@@ -355,7 +338,7 @@ class _Planner:
         """Replace very many dependencies on single jobs by one on a part, except for those whose results are read."""
         if len(draft.upstreams) <= MAX_EDGES:
             return
-        read = {place for each in draft.inputs for place in _flat(each.ends)}
+        read = {place for each in draft.inputs for place in flat(each.ends)}
         by_rule: dict[DependencyRule, list[int]] = {}
         for (kind, at), rule in draft.upstreams.items():
             if kind is UpstreamKind.JOB and at not in read:
@@ -377,12 +360,12 @@ class _Planner:
         """Return what ``inputs.py`` reads: a name, the id of a stored job, or an object for a list."""
         if isinstance(ends, int):
             return -ends if ends < 0 else self._name_of(ends)
-        places = tuple(_flat(ends))
+        places = tuple(flat(ends))
         drop = {"drop": True} if is_dropped else {}
         # A part lists its results in the order of its jobs.
         if len(places) > MAX_EDGES and (part := self._parts.get(places)) is not None:
-            shape = {} if all(isinstance(each, int) for each in ends) else {"shape": _shape(ends)}
-            return {"part": self.flows[part].name, **shape, **drop}
+            nested = {} if all(isinstance(each, int) for each in ends) else {"shape": shape(ends)}
+            return {"part": self.flows[part].name, **nested, **drop}
         return {"list": [self._source(each, is_dropped) for each in ends], **drop}
 
     def _name_of(self, place: int) -> str:
@@ -420,26 +403,3 @@ def _flow_of(workflow: Workflow, kind: FlowKind) -> NewFlow:
 
 def _where(draft: _Draft) -> str:
     return f"Job {draft.name!r}" if draft.name else f"{draft.signature!r:.200}"
-
-
-def _flat(ends: Ends) -> Iterator[int]:
-    if isinstance(ends, int):
-        yield ends
-    else:
-        for each in ends:
-            yield from _flat(each)
-
-
-def _shape(ends: Sequence[Ends]) -> list[Any]:
-    """Return the nesting of a list of results: None for one result, a list for a list."""
-    return [None if isinstance(each, int) else _shape(each) for each in ends]
-
-
-def _label(canvas: Canvas) -> str:
-    """Name a whole that has no name: by its tasks, the same ones in a row once."""
-    if isinstance(canvas, Chain):
-        return " | ".join(_label(item) for item in canvas.items[:8])
-    if isinstance(canvas, Group):
-        return f"group({', '.join(dict.fromkeys(_label(member) for member in canvas.members[:8]))})"
-    assert isinstance(canvas, Signature)
-    return canvas.label

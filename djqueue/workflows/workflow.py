@@ -18,7 +18,8 @@ from djqueue.exceptions import InvalidWorkflow
 from djqueue.jobs.durations import LONGEST, parse_duration
 from djqueue.jobs.names import job_id
 from djqueue.tasks.task import Task
-from djqueue.workflows.canvas import Canvas, OnFailure, Signature, backend_for, check_on_failure
+from djqueue.workflows.canvas import Canvas, OnFailure, Signature, backend_of, check_on_failure
+from djqueue.workflows.refusals import MAX_FLOW_NAME, is_text
 from djqueue.workflows.result import Path, Result, replace_results
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Workflow:
         ``unique``: while an unfinished workflow has this name and key (True: this name), ``enqueue`` stores nothing and returns
         that one. ``meta``: values to keep with the workflow.
         """
-        if not _is_text(name, 255):
+        if not is_text(name, MAX_FLOW_NAME):
             raise InvalidWorkflow(f"Invalid name of a workflow {name!r:.300}: use 1–255 printable characters.")
         if on_failure not in ("fail", "ignore", "drop", "cancel"):
             raise InvalidWorkflow(f"Invalid on_failure {on_failure!r}: use 'fail', 'ignore', 'drop' or 'cancel'.")
@@ -154,7 +155,7 @@ class Workflow:
         first = next(self.signatures(), None)
         if first is None:
             raise InvalidWorkflow(f"Workflow {self.name!r} has no task. Add one.")
-        found: EnqueuedWorkflow = backend_for(first.task, "Workflows").enqueue_workflow(self)
+        found: EnqueuedWorkflow = backend_of(first.task.backend, "Workflows").enqueue_workflow(self)
         return found
 
     async def aenqueue(self) -> EnqueuedWorkflow:
@@ -200,7 +201,7 @@ class Workflow:
         return f"which it does not have.{hint}"
 
     def _check_name(self, name: object) -> None:
-        if not _is_text(name, MAX_NAME) or "." in str(name):
+        if not is_text(name, MAX_NAME) or "." in str(name):
             raise InvalidWorkflow(
                 f"Invalid name of a job {name!r:.200}: use 1–{MAX_NAME} printable characters without a dot."
             )
@@ -229,10 +230,6 @@ def results_in(canvas: Canvas) -> list[Result]:
         replace_results(signature.args, (), note)
         replace_results(signature.kwargs, (), note)
     return found
-
-
-def _is_text(value: object, length: int) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= length and value.isprintable()
 
 
 def _key(name: str, dep: object) -> str | int:
