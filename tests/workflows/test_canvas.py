@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_a_generator_makes_a_group() -> None:
 
 
 @pytest.mark.parametrize("make", [chain, group])
-def test_empty_ones_are_refused(make: type) -> None:
+def test_empty_ones_are_refused(make: Any) -> None:
+    empty: Any
     for empty in ((), ([],)):
         with pytest.raises(InvalidWorkflow, match="it is empty"):
             make(*empty)

@@ -35,7 +35,9 @@ class Store:
 
     def results(self, flow_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, str, str | None]]:
         self.asked += 1
-        rows = [(id, state, json.dumps(value)) for id, (state, value) in enumerate(self._parts[flow_id], 1)]
+        rows: list[tuple[int, str, str | None]] = [
+            (id, state, json.dumps(value)) for id, (state, value) in enumerate(self._parts[flow_id], 1)
+        ]
         return [row for row in rows if row[0] > after][:limit]
 
 
@@ -109,7 +111,7 @@ def test_the_results_of_a_large_group(rule: Any) -> None:
     rows = [("completed", number) for number in range(2499)] + [(state, None if rule != "fail" else 2499)]
     store = Store(Neighbour(9, True, "add", OK, "completed"), parts={9: rows})
 
-    [values], _ = called(group((add.s(n) for n in range(2500)), on_failure=rule) | total.s(), 2500, store)
+    [values], _ = called(group([add.s(n) for n in range(2500)], on_failure=rule) | total.s(), 2500, store)
 
     last = {"fail": [2499], "ignore": [None], "drop": []}[rule]
     assert values == [*range(2499), *last]
