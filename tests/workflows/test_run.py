@@ -8,8 +8,10 @@ import pytest
 from django.db import transaction
 
 from djqueue import Batch, Result, Workflow, chain, compat, group
+from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import InvalidJob, InvalidWorkflow
 from djqueue.jobs.states import JobState
+from djqueue.models import Job
 from djqueue.tasks.results import TaskResult
 from djqueue.workflows.handle import EnqueuedWorkflow
 from tests.ledger.models import Entry
@@ -30,7 +32,12 @@ from tests.workflows.tasks import (
     total,
 )
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(
+        not hasattr(PostgresEngine, "step_here"), reason="The engine has not got all verbs of flows yet."
+    ),
+]
 
 
 def ended(result: TaskResult) -> tuple[str, Any]:
@@ -139,7 +146,7 @@ def test_nothing_is_stored_of_a_workflow_with_a_mistake() -> None:
     with pytest.raises(InvalidWorkflow):
         chain(add.s(1), add.s(2).using(unique=True)).enqueue()
 
-    assert total.get_backend().store.engine.flows() == []  # type: ignore[attr-defined]
+    assert not Job.objects.exists()
 
 
 def test_a_unique_workflow_is_stored_once_while_it_is_unfinished() -> None:
