@@ -81,7 +81,9 @@ class _Draft:
     """A job before its upstreams are final."""
 
     signature: Signature
-    flow: int
+    flow: int | None
+    """The flow that counts it. None: it runs only after a failure, and where it is not needed, it ends as cancelled. Counted, it
+    would make a workflow that completed look like one that failed, and let ``on_failure="cancel"`` cancel the rest."""
     prefix: str
     """Of its name, if it needs one."""
     name: str = ""
@@ -146,6 +148,10 @@ class _Planner:
                 own.extend(waits)
             path = prefix + name
             if isinstance(entry.work, Workflow):
+                if any(wait.on_failure == "compensate" for wait in own):
+                    raise InvalidWorkflow(
+                        f"Job {path!r}: a workflow cannot compensate for a failure. Use a task, a chain or a group."
+                    )
                 part = self._add_flow(
                     _flow_of(entry.work, FlowKind.PART)._replace(name=path[:MAX_FLOW_NAME], whole=flow)
                 )
@@ -223,6 +229,8 @@ class _Planner:
         else:
             for wait in waits:
                 self._link(draft, wait.on, wait.on_failure)
+        if self._is_conditional(draft):
+            draft.flow = None
         draft.args = replace_results((*first, *signature.args), ("args",), note)
         draft.kwargs = replace_results(signature.kwargs, ("kwargs",), note)
         self._check(signature, draft)
@@ -302,6 +310,14 @@ class _Planner:
         for place in places:
             draft.upstreams[UpstreamKind.JOB, place] = rule
 
+    def _is_conditional(self, draft: _Draft) -> bool:
+        """Return whether a job runs only after a failure, or only after such a job."""
+        return any(
+            rule is DependencyRule.FAILURE
+            or (rule is DependencyRule.SUCCESS and kind is UpstreamKind.JOB and self._drafts[at].flow is None)
+            for (kind, at), rule in draft.upstreams.items()
+        )
+
     def _part(self, places: tuple[int, ...]) -> int | None:
         """Return the part that counts these jobs; None if there can be none, because a job is counted once."""
         if (known := self._parts.get(places)) is not None:
@@ -309,7 +325,7 @@ class _Planner:
         drafts = [self._drafts[place] for place in places]
         taken = set(self._parts.values())
         [*wholes] = {draft.flow for draft in drafts}
-        if len(wholes) != 1 or wholes[0] in taken:
+        if len(wholes) != 1 or wholes[0] is None or wholes[0] in taken:
             return None
         name = self._free_name(f"{drafts[0].prefix}{drafts[0].signature.label}", self._flow_names)
         part = self._add_flow(NewFlow(FlowKind.PART, name[:MAX_FLOW_NAME], whole=wholes[0]))
@@ -326,6 +342,10 @@ class _Planner:
     # Finish
 
     def finish(self, ends: list[int]) -> Plan:
+        if all(draft.flow is None for draft in self._drafts):
+            # They compensate for jobs that are stored already. A flow that counts no job would never finish.
+            for draft in self._drafts:
+                draft.flow = 0
         for draft in self._drafts:
             self._gather(draft)
         sources = [[self._input(each) for each in draft.inputs] for draft in self._drafts]

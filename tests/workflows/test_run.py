@@ -122,6 +122,9 @@ def test_what_dependents_do_after_a_failure() -> None:
     assert end_of(ignored) == ("completed", [[[1, None, 3]], {}])
     assert end_of(undone) == ("completed", [["undo"], {}])
     assert end_of(fine)[0] == "cancelled"
+    status = fine.status()
+    assert status is not None
+    assert (status.total, status.completed, status.failed_at) == (2, 2, None), "what was not needed did not fail"
     assert end_of(rest, "later")[0] == "cancelled"
 
 
