@@ -14,13 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
-from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.execute import Execute
 from djqueue.engines.postgres.unique import Insertion, job_columns
 from djqueue.jobs.encoding import storable
 from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
-
-Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
 class PostgresCron:
@@ -262,16 +259,6 @@ class _ScheduledInsertion(Insertion):
     def _keep(self, savepoint: str | None) -> None:
         if savepoint is not None:
             self._run("savepoint_keep", {})
-
-
-def run_on(cursor: Any) -> Execute:
-    """Return a function that runs a statement by name on this cursor, which may be Django's or psycopg's."""
-
-    def execute(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        cursor.execute(sql(name), params)
-        return rows_of(cursor) if cursor.description else []
-
-    return execute
 
 
 def _columns(definition: CronDefinition, code: CronDefinition | None) -> dict[str, Any]:
