@@ -36,13 +36,7 @@ LOOK_AT = 500
 """How many jobs one page looks at."""
 PATIENCE = 20_000
 """How many jobs are looked at before somebody who waits is given what was found so far."""
-_COUNTED = (
-    JobState.AVAILABLE,
-    JobState.EXECUTING,
-    JobState.SCHEDULED,
-    JobState.RETRYABLE,
-    JobState.SUSPENDED,
-)
+_COUNTED = (JobState.AVAILABLE, JobState.EXECUTING, JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 _END = 2**53
 _FIND_ALL = 2**31
 
