@@ -18,8 +18,9 @@ from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.controller import PostgresController
-from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.cron import PostgresCron
 from djqueue.engines.postgres.direct import is_own_transaction
+from djqueue.engines.postgres.execution import Execute, run_on
 from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
