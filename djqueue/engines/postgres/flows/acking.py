@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.columns import ack_columns, texts
-from djqueue.engines.postgres.execute import run_on
+from djqueue.engines.postgres.execution import run_on
 from djqueue.engines.postgres.flows.effects import After, End, release
 from djqueue.engines.postgres.flows.settling import Settler, on_session
 from djqueue.engines.postgres.session import Session

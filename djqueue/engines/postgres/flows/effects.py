@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from djqueue.engines.postgres.columns import array, numbers
-from djqueue.engines.postgres.execute import Execute
+from djqueue.engines.postgres.execution import Execute
 from djqueue.engines.protocol import STAGE
 
 

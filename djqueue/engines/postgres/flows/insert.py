@@ -13,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from djqueue.engines.postgres.bulk import copy, through_wrappers
+from djqueue.engines.postgres.execution import run_here
 from djqueue.engines.postgres.flows.settling import settle_after_commit
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
@@ -120,9 +121,7 @@ class _Insertion:
             "link_down": [place + 1 for _, place in self.links],
             "link_rule": [up.rule.value for up, _ in self.links],
         }
-        with connection.cursor() as cursor:
-            cursor.execute(sql("flow_insert"), params)
-            [(flow_ids, job_ids, self.states, inserted_at)] = rows_of(cursor)
+        [(flow_ids, job_ids, self.states, inserted_at)] = run_here(connection, "flow_insert", params)
         return InsertedFlow(flow_ids, job_ids, inserted_at)
 
     def in_steps(self, connection: BaseDatabaseWrapper) -> InsertedFlow:
@@ -131,11 +130,9 @@ class _Insertion:
                 with transaction.atomic(connection.alias):
                     return self._in_steps(connection)
             except _KeyHeld:
-                with connection.cursor() as cursor:
-                    for key in filter(None, [flow.unique_key for flow in self.flows]):
-                        cursor.execute(sql("flow_holder"), {"key": key})
-                        if row := cursor.fetchone():
-                            return InsertedFlow([row[0]], (), datetime.now(UTC), was_duplicate=True)
+                for key in filter(None, [flow.unique_key for flow in self.flows]):
+                    for id, inserted_at in run_here(connection, "flow_holder", {"key": key}):
+                        return InsertedFlow([id], (), inserted_at, was_duplicate=True)
         raise EngineUnavailable(
             "Cannot determine which workflow holds the unique key: workflows with this key change too fast. Try again."
         )

@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 
 from djqueue.adapters.django import commit_hooks
 from djqueue.engines.postgres.direct import is_own_transaction
-from djqueue.engines.postgres.execute import Execute, run_on
+from djqueue.engines.postgres.execution import Execute, run_on
 from djqueue.engines.postgres.flows.effects import After, End, fold, link, release
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.wakes import wake_after_commit
