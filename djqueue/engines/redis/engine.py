@@ -6,36 +6,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
-from djqueue.engines.redis.codec import (
-    STATES,
-    clock,
-    columns,
-    common,
-    is_plain,
-    job_bytes,
-    moment,
-    one,
-    times,
-)
+from djqueue.engines.redis.codec import STATES, clock, columns, common, is_plain, job_bytes, moment, one, times
 from djqueue.engines.redis.controller import RedisController
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.fetcher import RedisFetcher
-from djqueue.engines.redis.inspector import RedisInspector
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.listing import RedisListing
 from djqueue.engines.redis.maintainer import RedisMaintainer
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.registrar import RedisRegistrar
 from djqueue.engines.redis.unique import holders, insert_unique, is_simple
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.records import (
-    LIVE_ONLY,
-    Ack,
-    InsertedJob,
-    InsertedMany,
-    NewJob,
-    UniqueRule,
-)
+from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 
 _NOT_TRANSACTIONAL = (
@@ -44,7 +27,7 @@ _NOT_TRANSACTIONAL = (
 )
 
 
-class RedisEngine(RedisController, RedisInspector):
+class RedisEngine(RedisController, RedisListing):
     """Jobs on the server of one URL, under the keys of one prefix."""
 
     is_transactional = False
