@@ -24,4 +24,4 @@ def test_a_store_outside_the_database_refuses_a_workflow_in_a_transaction(settin
             transaction.atomic(),
             pytest.raises(InvalidWorkflow, match=r"Use transaction\.on_commit\(workflow\.enqueue\)"),
         ):
-            work.enqueue()  # type: ignore[attr-defined]
+            work.enqueue()
