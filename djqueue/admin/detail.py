@@ -127,7 +127,7 @@ def _contents(model_admin: SourceAdmin[Any], request: HttpRequest, job: Job) -> 
             (
                 gettext("Worker"),
                 worker.name if worker else short(claimer) if claimer else NOTHING,
-                page_url(site, Worker, worker.pk) if worker and may_view(request, Worker) else "",
+                page_url(site, Worker, source.key(worker.id)) if worker and may_view(request, Worker) else "",
             ),
             (gettext("Claimed at"), NOTHING if job.attempted_at is None else exact(job.attempted_at), ""),
             (gettext("Claim"), str(job.claim), ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from djqueue.jobs.health import Health, Inspection, TableHealth, VacuumBlocker
-from djqueue.maintenance.silence import REPORTED_SILENT_SECONDS
+from djqueue.jobs.silence import REPORTED_SILENT_SECONDS
 
 MAX_AGE_SECONDS = 300.0
 """An available job that has waited for longer means that the workers do not keep up."""

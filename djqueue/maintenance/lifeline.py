@@ -25,8 +25,8 @@ from djqueue import telemetry
 from djqueue.engines.protocol import Maintainer
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Rescued
+from djqueue.jobs.silence import AFTERMATH_SECONDS
 from djqueue.maintenance.leader import Leader
-from djqueue.maintenance.silence import AFTERMATH_SECONDS
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0

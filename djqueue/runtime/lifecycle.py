@@ -18,7 +18,7 @@ from djqueue.jobs.encoding import encode_error
 from djqueue.jobs.records import Ack, ClaimedJob
 from djqueue.jobs.states import JobState
 from djqueue.jobs.tracebacks import format_error
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock

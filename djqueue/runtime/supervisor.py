@@ -17,8 +17,8 @@ from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import WorkerInfo
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.maintenance.leader_services import LeaderServices
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.outbox.rows import Outbox
 from djqueue.runtime import child, losses, parent_settings
 from djqueue.runtime.children import Child, Successions, spawn

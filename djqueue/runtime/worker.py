@@ -19,8 +19,8 @@ from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, TaskTimeout
 from djqueue.interrupts import InterruptPipe
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.jobs.states import JobState
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.runtime import process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller

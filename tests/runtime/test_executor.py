@@ -19,7 +19,7 @@ from djqueue import Cancel, Discard, Retry, Snooze, telemetry
 from djqueue.exceptions import JobSignal
 from djqueue.jobs.records import ClaimedJob, TakenJob
 from djqueue.jobs.states import JobState
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.executor import Executor

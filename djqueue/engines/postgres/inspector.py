@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
@@ -13,7 +12,7 @@ from djqueue.engines.postgres.application import Application
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
-from djqueue.engines.postgres.rows import job_of
+from djqueue.engines.postgres.rows import job_of, worker_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.jobs.health import Health
 from djqueue.jobs.records import (
@@ -130,8 +129,7 @@ class PostgresInspector(Application):
 
     def workers(self) -> list[WorkerStatus]:
         """Return the workers that the store knows."""
-        workers = map(WorkerStatus._make, self.execute("workers", {}))
-        return [worker._replace(queues=json.loads(str(worker.queues))) for worker in workers]
+        return list(map(worker_of, self.execute("workers", {})))
 
     def health(self) -> Health:
         """Look at everything that tells whether jobs flow."""

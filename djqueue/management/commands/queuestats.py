@@ -12,9 +12,7 @@ from django.db import Error as DatabaseError
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.records import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
-from djqueue.maintenance.silence import SILENT_SECONDS
 from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -60,8 +58,8 @@ def collect(engine: Engine, configured: set[str]) -> dict[str, Any]:
                 "paused": {"at": rule.paused_at.isoformat(), "by": rule.paused_by, "reason": rule.pause_reason}
                 if rule and rule.paused_at
                 else None,
-                "workers": sum(_state(worker) == "alive" for worker in serving),
-                "silent_workers": sum(_state(worker) == "silent" for worker in serving),
+                "workers": sum(worker.state == "alive" for worker in serving),
+                "silent_workers": sum(worker.state == "silent" for worker in serving),
             }
         )
     return {
@@ -72,21 +70,13 @@ def collect(engine: Engine, configured: set[str]) -> dict[str, Any]:
                 "name": worker.name,
                 "hostname": worker.hostname,
                 "pid": worker.pid,
-                "state": _state(worker),
+                "state": worker.state,
                 "silent_seconds": round(worker.silent_seconds, 3),
                 "queues": sorted(worker.queues),
             }
             for worker in workers
         ],
     }
-
-
-def _state(worker: WorkerStatus) -> str:
-    if worker.is_dead:
-        return "dead"
-    if worker.silent_seconds > SILENT_SECONDS:
-        return "silent"
-    return "draining" if worker.is_draining else "alive"
 
 
 def _table(stats: dict[str, Any]) -> str:
