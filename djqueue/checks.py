@@ -122,11 +122,13 @@ def check_servers(
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:
+            database = store.database_of_tables
+            address = f"{where}['OPTIONS']['url']" if database is None else f"DATABASES[{database!r}]"
             yield Warning(
                 f"{error}",
-                hint="Jobs cannot be enqueued and workers cannot run until this is corrected."
+                hint=f"Correct the user, the password or the permissions in {address}. Workers do not start until then."
                 if isinstance(error, EngineDenied)
-                else "Jobs cannot be enqueued and workers cannot run until it answers. Check the address.",
+                else f"Start the server, or correct its address in {address}. Workers run no jobs until it answers.",
                 obj=where,
                 id="djqueue.W009",
             )
