@@ -18,8 +18,8 @@ import pytest
 from djqueue import Cancel, Discard, Retry, Snooze, telemetry
 from djqueue.exceptions import JobSignal
 from djqueue.jobs.records import ClaimedJob, TakenJob
-from djqueue.jobs.states import JobState
 from djqueue.jobs.silence import DOUBTFUL_SECONDS
+from djqueue.jobs.states import JobState
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.executor import Executor
@@ -257,7 +257,7 @@ def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(mon
 
     bench = Bench(1)
     monkeypatch.setattr(bench.executor, "_engine", Store())
-    monkeypatch.setattr(bench.acks, "finalize_elsewhere", lambda slot, is_accepted: None, raising=False)
+    monkeypatch.setattr(bench.acks, "finalize_elsewhere", lambda slot: None, raising=False)
     monkeypatch.setattr(Observers, "want_start", True)
     monkeypatch.setattr(Observers, "started", lambda self, run: happened.append("started"))
 
