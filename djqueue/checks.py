@@ -122,7 +122,7 @@ def check_servers(
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:
-            database = store.database_of_tables
+            database = None if store is None else store.database_of_tables
             address = f"{where}['OPTIONS']['url']" if database is None else f"DATABASES[{database!r}]"
             yield Warning(
                 f"{error}",
