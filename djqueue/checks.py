@@ -2,7 +2,7 @@
 
 The tasks framework calls ``check()`` of every backend in TASKS, which calls ``check_store``. On
 Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
-does. Importing this module registers the checks: a project without djqueue in INSTALLED_APPS must be told of that too, and it
+does. Importing this module registers the checks: a project without djqueue in INSTALLED_APPS needs a message too, and it
 imports this module with the backend in its TASKS.
 """
 

@@ -1,4 +1,4 @@
-"""The crontab: to look at, and for whoever may, to change.
+"""Show the crontab, and change it with the right permissions.
 
 Everything goes through ``djqueue.crontab``, as the command does, so the form can store nothing that could not run: the
 task is chosen from those that are registered, and expression and arguments are tried. Pausing, resuming and running now
@@ -169,7 +169,7 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
         crontab.remove(obj.name, backend=source_of(request).alias)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
+        # Its history goes with it: the page asks for no permission for it and shows no list of thousands of lines.
         count = len(objs)
         name = self.opts.verbose_name if count == 1 else self.opts.verbose_name_plural
         return [str(obj) for obj in objs], {name: count}, set(), []
@@ -186,7 +186,7 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
                 request, object_id, form_url, {**self._page(request, object_id), **(extra_context or {})}
             )
         except InvalidCron as error:
-            # Somebody else was faster than the form.
+            # Another user changed the entry while the form was open.
             self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(request.path)
 

@@ -175,7 +175,7 @@ def _discarded_by(name: object) -> str:
 
 
 def _cancel_request(request: object) -> str:
-    """Say who wanted it, when and why; show what is no request as it stands there."""
+    """Describe who asked for it, when and why; show an invalid request as JSON."""
     if not isinstance(request, dict):
         return pretty(request)
     at = parse_time(request.get("at"))

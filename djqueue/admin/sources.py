@@ -109,7 +109,7 @@ class Source:
         return None if counts is None else {count.queue: count for count in counts}
 
     def queue_names(self, *more: str | None) -> list[str]:
-        """Return the queues of the settings, those that somebody paused, and those with jobs to run."""
+        """Return the queues of the settings, those with rules, and those with jobs to run."""
         names = {name for name in more if name}
         for store in self.stores:
             names.update(store.queues, store.settings.queues)
@@ -119,7 +119,7 @@ class Source:
         return next((queue for queue in self.queues if self.bare(queue.pk) == name), None)
 
     def rows(self, model: type[models.Model]) -> list[Any]:
-        """Return all queues that somebody paused, all workers, or all entries of the crontab."""
+        """Return all queues with rules, all workers, or all entries of the crontab."""
         if model is Queue:
             return self.queues
         return list(map(self._worker, self.workers)) if model is Worker else self.entries

@@ -197,7 +197,7 @@ class Lifecycle:
         return self.running.pop(execution.claim_slot, None) is not None
 
     def failure(self, execution: Execution, error: BaseException) -> tuple[Ack, Failure | None]:
-        """Return the ack of an execution that raised, and the failure to report; None for a snooze, which is no failure."""
+        """Return the ack of an execution that raised, and the failure to report; None for a snooze."""
         job = execution.job
         if isinstance(error, _UnreadableArguments):
             telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))

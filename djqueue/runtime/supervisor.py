@@ -148,7 +148,7 @@ class Supervisor:
     def _must_wait(self) -> bool:
         """Return whether a worker that has ended has left something to do: jobs to rescue, its row, its processes.
 
-        This does not last for ever without a store: other workers will find that it is silent.
+        This does not last forever without a store: other workers will find that it is silent.
         """
         now = time.monotonic()
         if self._stop_requests >= 2 or (self._kill_after is not None and now > self._kill_after):

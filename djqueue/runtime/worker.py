@@ -113,7 +113,7 @@ class Worker:
         )
 
     def run(self) -> int:
-        """Wait for the command to begin, then work until told to stop; return the exit code."""
+        """Wait for the command to begin, then work until a command to stop; return the exit code."""
         if self._wait_for_command(None) != GO:
             self._claims.leave(END_REPLACE if self._spec.drain else END_DONE)
             return EXIT_DONE

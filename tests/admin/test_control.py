@@ -71,7 +71,7 @@ class TestWhoMay:
         response = confirm(client, "delete", done)
 
         assert FinishedJob.objects.exists()
-        assert told(response) == [f"1 job was left as it was (#{done.pk}): already completed."]
+        assert told(response) == [f"1 job was skipped (#{done.pk}): already completed."]
 
     def test_who_may_not_view_may_do_nothing(self, login: Login) -> None:
         job = make_job()
@@ -160,8 +160,8 @@ class TestDoing:
 
         assert told(response) == [
             "1 job was discarded.",
-            f"1 job was left as it was (#{running.pk}): executing.",
-            f"1 job was left as it was (#{done.pk}): already completed.",
+            f"1 job was skipped (#{running.pk}): executing.",
+            f"1 job was skipped (#{done.pk}): already completed.",
         ]
 
     def test_a_job_that_finished_meanwhile_is_still_found(self, operator: Client) -> None:
