@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -17,11 +16,10 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import add_backend_argument, database_problem, store_of
-from djqueue.management.durations import whole_seconds
-from djqueue.management.notices import notice
+from djqueue.management.arguments import add_backend, user_name, whole_seconds
+from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
-from djqueue.management.terminal import plain
+from djqueue.management.terminal import columns, notice, plain
 
 
 class Command(ReportingCommand):
@@ -47,7 +45,7 @@ class Command(ReportingCommand):
         following.add_argument("name")
         following.add_argument("--count", type=int, default=5, metavar="N")
         _add_definition(verbs.add_parser("add", help="Add an entry to the database."))
-        add_backend_argument(parser, verbs)
+        add_backend(parser, verbs)
 
     def handle(self, **options: Any) -> None:
         self.is_output_all = options["verb"] in ("list", "show", "next")
@@ -67,7 +65,7 @@ class Command(ReportingCommand):
             return
         rows: list[tuple[str, ...]] = [("NAME", "SCHEDULE", "TASK", "STATE", "NEXT", "LAST", "RUNS")]
         rows += [_row(entry) for entry in entries]
-        for line in _columns(rows) if entries else ["The crontab is empty."]:
+        for line in columns(rows) if entries else ["The crontab is empty."]:
             self.stdout.write(line)
 
     def _show(self, options: dict[str, Any]) -> None:
@@ -91,15 +89,15 @@ class Command(ReportingCommand):
             self.stdout.write(_time(at, entry))
 
     def _pause(self, options: dict[str, Any]) -> None:
-        crontab.pause(options["name"], options["reason"], by=_me(), backend=options["backend"])
+        crontab.pause(options["name"], options["reason"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is paused.")
 
     def _resume(self, options: dict[str, Any]) -> None:
-        entry = crontab.resume(options["name"], by=_me(), backend=options["backend"])
+        entry = crontab.resume(options["name"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is resumed{_next_words(entry)}.")
 
     def _run_now(self, options: dict[str, Any]) -> None:
-        ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
+        ticked = crontab.run_now(options["name"], by=user_name("manage.py"), backend=options["backend"])
         if ticked.job_id is None:
             raise CommandError(
                 f"Nothing was enqueued: {ticked.reason}. An unfinished job of this entry holds its unique key."
@@ -111,7 +109,7 @@ class Command(ReportingCommand):
         self.stdout.write(f"{plain(options['name'])} is removed.")
 
     def _reset(self, options: dict[str, Any]) -> None:
-        entry = crontab.reset(options["name"], by=_me(), backend=options["backend"])
+        entry = crontab.reset(options["name"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is reset{_next_words(entry)}.")
 
     def _add(self, options: dict[str, Any]) -> None:
@@ -121,7 +119,12 @@ class Command(ReportingCommand):
         for name in ("task", "expression"):
             values.pop(name)
         entry = crontab.add(
-            options["name"], options["task"], options["expression"], by=_me(), backend=options["backend"], **values
+            options["name"],
+            options["task"],
+            options["expression"],
+            by=user_name("manage.py"),
+            backend=options["backend"],
+            **values,
         )
         self.stdout.write(f"{entry.name} is added{_next_words(entry)}.")
 
@@ -233,20 +236,6 @@ def _time(at: datetime, entry: CronEntry) -> str:
     except (LookupError, ValueError, OSError):
         local = at
     return f"{local:%Y-%m-%d %H:%M:%S %Z}"
-
-
-def _columns(rows: list[tuple[str, ...]]) -> Iterable[str]:
-    rows = [tuple(plain(cell) for cell in row) for row in rows]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "manage.py"
 
 
 def _json(kind: type) -> Callable[[str], Any]:
