@@ -101,17 +101,19 @@ class Verb:
 
 _WAITING = [state for state in LIVE_STATES if state is not JobState.EXECUTING]
 _DUE = (JobState.SCHEDULED, JobState.RETRYABLE)
-_AGAIN = _("will be available again, with room for one more attempt")
-_CANCELLED = {
+_RETRIED: dict[JobState, Any] = dict.fromkeys(
+    [*FINAL_STATES, *_DUE], _("will be available again, with room for one more attempt")
+)
+_CANCELLED: dict[JobState, Any] = {
     **dict.fromkeys(_WAITING, _("will end at once")),
     JobState.EXECUTING: _("will be asked to end, and will not run again"),
 }
-_DISCARDED = dict.fromkeys(_WAITING, _("will end at once as discarded"))
-_DELETED = dict.fromkeys([*_WAITING, *FINAL_STATES], _("will be deleted without a trace"))
+_DISCARDED: dict[JobState, Any] = dict.fromkeys(_WAITING, _("will end at once as discarded"))
+_DELETED: dict[JobState, Any] = dict.fromkeys([*_WAITING, *FINAL_STATES], _("will be deleted without a trace"))
 VERBS = {
     verb.name: verb
     for verb in (
-        Verb("retry", _("Retry"), _("Retry jobs"), _("Yes, retry"), dict.fromkeys([*FINAL_STATES, *_DUE], _AGAIN)),
+        Verb("retry", _("Retry"), _("Retry jobs"), _("Yes, retry"), _RETRIED),
         Verb("cancel", _("Cancel"), _("Cancel jobs"), _("Yes, cancel"), _CANCELLED, takes_reason=True),
         Verb("discard", _("Discard"), _("Discard jobs"), _("Yes, discard"), _DISCARDED, takes_reason=True),
         Verb("delete", _("Delete"), _("Delete jobs"), _("Yes, delete"), _DELETED),
