@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -737,7 +738,7 @@ def test_history_is_pruned_by_the_scheduler_itself(engine: Engine, scheduler: Sc
     add(engine)
     settle(scheduler, NOW + MINUTE)
 
-    scheduler._pruned = 0.0
+    scheduler._pruned = -math.inf  # long ago, also on a machine that has just started
     settle(scheduler, NOW + MINUTE + scheduler_module.HISTORY + SECOND)
 
     assert minutes(1)[0] not in times(engine)
