@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
@@ -73,10 +72,10 @@ class Command(ReportingCommand):
         for label, value in _facts(entry):
             self.stdout.write(f"{label + ':':<24} {value}")
         for tick in crontab.history(entry.name, 20, backend=options["backend"]):
-            when = "by hand" if tick.nominal_at is None else _time(tick.nominal_at, entry)
+            when = "by hand" if tick.nominal_at is None else entry.definition.local(tick.nominal_at)
             words = [f"  {when}  {tick.outcome}", tick.reason, f"job {tick.job_id}" if tick.job_id else "", tick.by]
             if tick.missed_from is not None:
-                words.append(f"missed from {_time(tick.missed_from, entry)}")
+                words.append(f"missed from {entry.definition.local(tick.missed_from)}")
             self.stdout.write("  ".join(plain(word) for word in words if word))
 
     def _next(self, options: dict[str, Any]) -> None:
@@ -86,7 +85,7 @@ class Command(ReportingCommand):
         if entry.state != "active":
             notice(self, f"{plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
         for at in crontab.next_times(entry, options["count"]):
-            self.stdout.write(_time(at, entry))
+            self.stdout.write(entry.definition.local(at))
 
     def _pause(self, options: dict[str, Any]) -> None:
         crontab.pause(options["name"], options["reason"], by=user_name("manage.py"), backend=options["backend"])
@@ -168,14 +167,18 @@ def _add_definition(add: argparse.ArgumentParser) -> None:
 def _row(entry: CronEntry) -> tuple[str, ...]:
     zone = "" if entry.definition.timezone == "UTC" else f" {entry.definition.timezone}"
     state = entry.state + (f", differs from the code: {', '.join(entry.drift)}" if entry.drift else "")
-    last = "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}"
+    last = (
+        "–"
+        if entry.last_nominal_at is None
+        else f"{entry.definition.local(entry.last_nominal_at)} {entry.last_outcome}"
+    )
     following = _following(entry)
     return (
         entry.name,
         f"{entry.definition.expression}{zone}",
         entry.definition.task,
         state,
-        "–" if following is None else _time(following, entry),
+        "–" if following is None else entry.definition.local(following),
         last,
         str(entry.runs),
     )
@@ -189,17 +192,19 @@ def _facts(entry: CronEntry) -> Iterable[tuple[str, str]]:
     yield "source", "database" if entry.code is None else "code"
     yield "state", entry.state
     if entry.paused_at is not None:
-        yield "paused", plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
+        yield "paused", plain(f"{entry.definition.local(entry.paused_at)} by {entry.paused_by}: {entry.pause_reason}")
     for name in entry.drift if entry.code is not None else ():
         yield "drift", plain(f"{name} is {getattr(entry.code, name)!r} in the code")
-    yield "created", plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'unknown'}")
-    yield "changed", plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'unknown'}")
+    yield "created", plain(f"{entry.definition.local(entry.created_at)} by {entry.created_by or 'unknown'}")
+    yield "changed", plain(f"{entry.definition.local(entry.changed_at)} by {entry.changed_by or 'unknown'}")
     yield "runs", str(entry.runs)
     if (following := _following(entry)) is not None:
-        yield "next", _time(following, entry)
+        yield "next", entry.definition.local(following)
     yield (
         "last",
-        "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}",
+        "–"
+        if entry.last_nominal_at is None
+        else f"{entry.definition.local(entry.last_nominal_at)} {entry.last_outcome}",
     )
 
 
@@ -226,16 +231,7 @@ def _following(entry: CronEntry) -> datetime | None:
 
 def _next_words(entry: CronEntry) -> str:
     following = _following(entry)
-    return "" if following is None else f"; next at {_time(following, entry)}"
-
-
-def _time(at: datetime, entry: CronEntry) -> str:
-    """Write a time as a clock of the entry's zone shows it."""
-    try:
-        local = at.astimezone(ZoneInfo(entry.definition.timezone))
-    except (LookupError, ValueError, OSError):
-        local = at
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}"
+    return "" if following is None else f"; next at {entry.definition.local(following)}"
 
 
 def _json(kind: type) -> Callable[[str], Any]:
