@@ -11,7 +11,8 @@ from django.utils.translation import gettext, ngettext
 
 from djqueue.admin.formatting import attempts, duration, exact, short
 from djqueue.admin.timeline import CANCELLED, DISCARDED, summary
-from djqueue.jobs.records import Job, WorkerStatus
+from djqueue.jobs.lists import WorkerStatus
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
 from djqueue.models import Queue
 

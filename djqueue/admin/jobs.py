@@ -34,7 +34,7 @@ from djqueue.admin.formatting import (
 from djqueue.admin.lists import List, Query
 from djqueue.admin.sources import Source, may_view, model_of, page_url, source_of
 from djqueue.exceptions import InvalidPosition
-from djqueue.jobs.records import ListedJob, Tally, WorkerStatus
+from djqueue.jobs.lists import ListedJob, Tally, WorkerStatus
 from djqueue.jobs.states import JobState
 from djqueue.models import AbstractJob, FinishedJob, Job, Worker
 

@@ -17,7 +17,7 @@ from djqueue.admin import pausing
 from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.formatting import NOTHING, STATE_LABELS, ago, badge, duration
 from djqueue.admin.sources import Source, may_view, page_url, source_of
-from djqueue.jobs.records import QueueCounts, WorkerStatus
+from djqueue.jobs.lists import QueueCounts, WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.health import Finding, judge
 from djqueue.models import Job, Queue

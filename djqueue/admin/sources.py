@@ -27,7 +27,7 @@ from djqueue import stores as entries
 from djqueue.cron import entry as cron
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
-from djqueue.jobs import records
+from djqueue.jobs import lists
 from djqueue.jobs.states import JobState
 from djqueue.models import CronEntry, FinishedJob, Job, Queue, Worker
 from djqueue.stores import PostgresStore, Store
@@ -103,7 +103,7 @@ class Source:
         return self.reader().now()
 
     @cached_property
-    def counts(self) -> Mapping[str, records.QueueCounts] | None:
+    def counts(self) -> Mapping[str, lists.QueueCounts] | None:
         """Live jobs by queue and state; None if counting takes too long."""
         counts = self.engine.quick_counts(limit=COUNT_LIMIT)
         return None if counts is None else {count.queue: count for count in counts}
@@ -130,14 +130,14 @@ class Source:
         return [self._row(Queue, rule.name, rule._asdict()) for rule in rules]
 
     @cached_property
-    def workers(self) -> Sequence[records.WorkerStatus]:
+    def workers(self) -> Sequence[lists.WorkerStatus]:
         return self.reader(Worker).workers()
 
     @cached_property
     def entries(self) -> list[CronEntry]:
         return [self._entry(entry) for entry in self.reader(CronEntry).cron.entries()]
 
-    def _worker(self, worker: records.WorkerStatus) -> Worker:
+    def _worker(self, worker: lists.WorkerStatus) -> Worker:
         values = {name: value for name, value in worker._asdict().items() if name not in ("silent_seconds", "is_dead")}
         values["beat_at"] = self.now - timedelta(seconds=worker.silent_seconds)
         row = self._row(Worker, worker.id, values)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from djqueue.jobs.records import WorkerStatus
+from djqueue.jobs.lists import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, TableHealth, VacuumBlocker
-from djqueue.jobs.records import Ack, NewJob, WorkerStatus
+from djqueue.jobs.lists import WorkerStatus
+from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.maintenance.health import Finding, judge, size, span
 from tests import settings as test_settings

@@ -20,7 +20,8 @@ from djqueue.cron import CronDefinition, CronEntry, CronTick
 from djqueue.crontab import new_job, rule_for
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineRefused
-from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, ClaimedJob, Job
 from djqueue.jobs.states import LIVE_STATES, JobState
 from djqueue.maintenance import scheduler as scheduler_module
 from djqueue.maintenance.health import judge

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from djqueue.jobs.records import NOBODY, Job, WorkerStatus, served_queues
+from djqueue.jobs.lists import WorkerStatus, served_queues
+from djqueue.jobs.records import NOBODY, Job
 from djqueue.jobs.states import JobState
 
 
@@ -27,28 +29,4 @@ def worker_of(row: Sequence[Any]) -> WorkerStatus:
     return worker._replace(queues=served_queues(json.loads(str(worker.queues))))
 
 
-_JOB_COLUMNS = [
-    "id",
-    "state",
-    "queue",
-    "task",
-    "args",
-    "kwargs",
-    "priority",
-    "attempt",
-    "max_attempts",
-    "claim",
-    "attempted_by",
-    "attempted_at",
-    "inserted_at",
-    "scheduled_at",
-    "ready_at",
-    "expires_at",
-    "started_at",
-    "finished_at",
-    "errors",
-    "result",
-    "meta",
-    "unique_key",
-    "cancel_request",
-]
+_JOB_COLUMNS = [each.name for each in fields(Job)]

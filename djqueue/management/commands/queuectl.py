@@ -11,8 +11,9 @@ from django.db import Error as DatabaseError
 
 from djqueue import api
 from djqueue.exceptions import DjqueueError
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.lists import JobFilter
 from djqueue.jobs.names import job_id
-from djqueue.jobs.records import ControlOutcome, JobFilter
 from djqueue.jobs.states import JobState
 from djqueue.management.arguments import add_backend, duration, queue_name, task_path, user_name
 from djqueue.management.backends import database_problem, store_of
