@@ -245,7 +245,7 @@ def _notifications(tables: TableHealth) -> Finding:
         return _warning("notifications", "The notification queue could not be read in time.")
     text = f"The notification queue is {100 * usage:.0f} % full."
     advice = "A listening session has a long transaction open. When the queue is full, commits that notify fail. End that session."
-    return Finding("notifications", usage <= FULL, text, advice, is_fatal=False)
+    return Finding("notifications", usage <= FULL, text, advice)
 
 
 def span(seconds: float) -> str:

@@ -200,7 +200,7 @@ class TestDoing:
         response = confirm(operator, "delete", *jobs)
 
         assert told(response)[0] == "2 jobs were deleted."
-        assert "Do it again to go on with the rest." in told(response)[1]
+        assert "Repeat the action to continue with the other jobs." in told(response)[1]
         assert Job.objects.count() == 3
 
     def test_nothing_is_left_to_do(self, operator: Client) -> None:

@@ -27,6 +27,7 @@ def test_a_number_out_of_range_is_refused_with_both_bounds(option: str, number: 
         call_command("runworker", f"{option}={number}")
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("queues", ["", ",", " , "])
 def test_a_list_of_queues_without_a_name_does_not_mean_all_queues(queues: str) -> None:
     with pytest.raises(CommandError, match=f"Invalid --queues '{queues}': name at least one queue"):
