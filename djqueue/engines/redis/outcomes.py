@@ -18,7 +18,7 @@ def plain_columns(acks: Sequence[Ack]) -> list[Any]:
     """Return outcomes in the format of ``ack_plain.lua``; times are in microseconds before now."""
     now = time.monotonic()
     flat: list[Any] = []
-    for id, claim, state, started, finished, result, _, _, is_spent, _, _ in acks:
+    for id, claim, state, started, finished, result, _, _, is_spent, _, _, _, _ in acks:
         flat += (
             str(id),
             claim,
@@ -35,7 +35,7 @@ def columns(acks: Sequence[Ack]) -> list[Any]:
     """Return outcomes in the format of ``ack.lua``; times are in microseconds before now."""
     now = time.monotonic()
     flat: list[Any] = []
-    for id, claim, state, started, finished, result, error, delay, is_spent, note, _ in acks:
+    for id, claim, state, started, finished, result, error, delay, is_spent, note, _, _, _ in acks:
         flat += (
             str(id),
             claim,

@@ -1,10 +1,14 @@
-"""A column for times."""
+"""Fields that several tables use."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import models
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""``attempted_at`` of a job that was never claimed: as wide as the value with which the claim replaces it."""
 
 
 class Moment(models.DateTimeField):  # type: ignore[type-arg]
