@@ -179,9 +179,9 @@ class Migration(migrations.Migration):
                 "required_db_vendor": "postgresql",
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("finished_at__isnull", True), ("whole_id__isnull", False)),
-                        fields=["whole_id"],
-                        name="djqueue_flow_unfinished",
+                        condition=models.Q(("whole_id__isnull", False)),
+                        fields=["whole_id", "finished_at"],
+                        name="djqueue_flow_parts",
                     ),
                     models.Index(
                         condition=models.Q(("whole_id__isnull", True)),

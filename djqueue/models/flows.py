@@ -68,10 +68,11 @@ class Flow(models.Model):
         ]
         # The counters are in no index: counting is a HOT update.
         indexes = [
+            # Parts by their whole, and the unfinished ones without a look at the others.
             models.Index(
-                fields=["whole_id"],
-                condition=models.Q(finished_at__isnull=True, whole_id__isnull=False),
-                name="djqueue_flow_unfinished",
+                fields=["whole_id", "finished_at"],
+                condition=models.Q(whole_id__isnull=False),
+                name="djqueue_flow_parts",
             ),
             models.Index(
                 fields=["finished_at"], condition=models.Q(whole_id__isnull=True), name="djqueue_flow_finished"

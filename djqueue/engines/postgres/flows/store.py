@@ -7,12 +7,13 @@ from datetime import datetime
 
 from django.db import connections
 
-from djqueue.engines.postgres.application import Application
 from djqueue.engines.postgres.flows.insert import insert_flow
+from djqueue.engines.postgres.flows.reading import PostgresFlowReader
+from djqueue.engines.postgres.flows.running import PostgresSteps
 from djqueue.jobs.flows import FlowJob, InsertedFlow, NewFlow
 
 
-class PostgresFlows(Application):
+class PostgresFlows(PostgresFlowReader, PostgresSteps):
     def insert_flow(
         self, flows: Sequence[NewFlow], jobs: Sequence[FlowJob], *, now: datetime | None = None
     ) -> InsertedFlow:
