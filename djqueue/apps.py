@@ -19,7 +19,7 @@ if (
     from djqueue.runtime import logs, signals
 
     signals.leave_at_once()
-    logs.tolerate_closed_streams()
+    logs.never_wait_for_readers()
 
 
 class DjqueueConfig(AppConfig):
