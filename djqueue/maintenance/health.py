@@ -111,7 +111,7 @@ def _queues(health: Health, max_age: float) -> list[Finding]:
                     ""
                     if age <= max_age
                     else "Jobs are enqueued faster than they run. Start more workers or raise --concurrency, and look for"
-                    " slow jobs.",
+                    " slow jobs. If none runs at all, look for job.lingering and service.failure in the log of its workers.",
                 )
             )
     return findings
