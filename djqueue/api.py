@@ -27,10 +27,12 @@ from asgiref.sync import sync_to_async
 from djqueue import compat, stores
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.compression import readable
+from djqueue.jobs.control import Controlled, ControlOutcome
 from djqueue.jobs.encoding import is_storable
+from djqueue.jobs.lists import Found, JobFilter
 from djqueue.jobs.moments import as_django
 from djqueue.jobs.names import invalid_queue_name, is_queue_name, job_id
-from djqueue.jobs.records import Controlled, ControlOutcome, Found, Job, JobFilter
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 if TYPE_CHECKING:

@@ -122,9 +122,7 @@ class PostgresStore(Store):
 
         settings = self.settings
         return PostgresEngine(
-            settings.database,
-            listen=settings.listen,
-            statement_timeout_seconds=settings.statement_timeout_seconds,
+            settings.database, listen=settings.listen, statement_timeout_seconds=settings.statement_timeout_seconds
         )
 
     @property

@@ -9,7 +9,8 @@ from django.db import connections
 from djqueue import stores
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
-from djqueue.jobs.records import Job, JobFilter
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import FINAL_STATES, JobState
 
 

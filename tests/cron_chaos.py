@@ -26,7 +26,7 @@ import psycopg
 
 from djqueue.contrib import embedded
 from djqueue.engines.protocol import Engine
-from djqueue.jobs.records import JobFilter
+from djqueue.jobs.lists import JobFilter
 
 DATABASE = "djqueue_cron_chaos"
 STEPS = (0.0, -3.0, 2.0, -90.0, 0.7, -0.003)

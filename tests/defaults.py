@@ -13,7 +13,8 @@ import pytest
 from django.conf import settings
 
 from djqueue import stores as entries
-from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter, WorkerInfo
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, ClaimedJob, Job, WorkerInfo
 from djqueue.jobs.states import LIVE_STATES, JobState
 from djqueue.tasks.new_job import new_job
 from djqueue.tasks.task import Task

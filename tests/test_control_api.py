@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from djqueue import api, compat
 from djqueue.exceptions import DjqueueError
-from djqueue.jobs.records import ControlOutcome
+from djqueue.jobs.control import ControlOutcome
 from djqueue.jobs.states import JobState
 from djqueue.models import FinishedJob, Job
 from djqueue.stores import store

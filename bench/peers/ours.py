@@ -20,7 +20,7 @@ def unfinished(url: str) -> int:
 
 
 def finished(url: str) -> int:
-    from djqueue.jobs.records import JobFilter
+    from djqueue.jobs.lists import JobFilter
     from djqueue.jobs.states import JobState
 
     return int(_engine(url).count(JobFilter(states=(JobState.COMPLETED,))).count)

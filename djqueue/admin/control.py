@@ -33,7 +33,8 @@ from djqueue.admin.formatting import state_badge
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.sources import COUNT_LIMIT, Source, page_url, source_of
 from djqueue.jobs import records
-from djqueue.jobs.records import Controlled, ControlOutcome, JobFilter, ListedJob
+from djqueue.jobs.control import Controlled, ControlOutcome
+from djqueue.jobs.lists import JobFilter, ListedJob
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 from djqueue.models import Job
 

@@ -15,7 +15,7 @@ from djqueue.admin.formatting import STATE_LABELS
 from djqueue.admin.sources import Source, bare
 from djqueue.admin.task_registry import task_names
 from djqueue.jobs.encoding import is_storable
-from djqueue.jobs.records import JobFilter
+from djqueue.jobs.lists import JobFilter
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 PARAMETERS = ("state", "queue", "task", "within")

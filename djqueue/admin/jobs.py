@@ -33,7 +33,7 @@ from djqueue.admin.formatting import (
 from djqueue.admin.lists import List, Query
 from djqueue.admin.sources import may_view, model_of, page_url, source_of
 from djqueue.exceptions import InvalidPosition
-from djqueue.jobs.records import ListedJob, Tally
+from djqueue.jobs.lists import ListedJob, Tally
 from djqueue.jobs.states import JobState
 from djqueue.models import AbstractJob, FinishedJob, Job, Worker
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext, ngettext
 
 from djqueue.admin.filters import Filter
 from djqueue.admin.sources import BACKEND
-from djqueue.jobs.records import JobPage, Tally
+from djqueue.jobs.lists import JobPage, Tally
 
 AFTER, BEFORE = "after", "before"
 _IGNORED = (ALL_VAR, ERROR_FLAG, PAGE_VAR, "_facets", "_popup", "_to_field", "_changelist_filters")

@@ -15,8 +15,8 @@ from djqueue.admin.base import SourceAdmin
 from djqueue.admin.formatting import exact
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.sources import Source, source_of
+from djqueue.jobs.lists import QueueCounts
 from djqueue.jobs.names import is_queue_name
-from djqueue.jobs.records import QueueCounts
 from djqueue.models import Queue
 
 TITLES = {"pause": _("Pause queue %(queue)s"), "resume": _("Resume queue %(queue)s")}

@@ -18,7 +18,7 @@ from djqueue.admin.base import ReadOnlyAdmin
 from djqueue.admin.diagnosis import serves, worker_state
 from djqueue.admin.formatting import NOTHING, STATE_LABELS, ago, badge, duration
 from djqueue.admin.sources import Source, may_view, page_url, source_of
-from djqueue.jobs.records import QueueCounts
+from djqueue.jobs.lists import QueueCounts
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.health import Finding, judge
 from djqueue.models import Job, Queue, Worker

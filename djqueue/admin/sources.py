@@ -27,7 +27,7 @@ from djqueue import stores as entries
 from djqueue.cron import entry as cron
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
-from djqueue.jobs import records
+from djqueue.jobs import lists
 from djqueue.jobs.states import JobState
 from djqueue.models import CronEntry, FinishedJob, Job, Queue, Worker
 from djqueue.stores import PostgresStore, Store
@@ -103,7 +103,7 @@ class Source:
         return self.reader().now()
 
     @cached_property
-    def counts(self) -> Mapping[str, records.QueueCounts] | None:
+    def counts(self) -> Mapping[str, lists.QueueCounts] | None:
         """Live jobs by queue and state; None if counting takes too long."""
         counts = self.engine.quick_counts(limit=COUNT_LIMIT)
         return None if counts is None else {count.queue: count for count in counts}
@@ -137,7 +137,7 @@ class Source:
     def entries(self) -> list[CronEntry]:
         return [self._entry(entry) for entry in self.reader(CronEntry).cron.entries()]
 
-    def _worker(self, worker: records.WorkerStatus) -> Worker:
+    def _worker(self, worker: lists.WorkerStatus) -> Worker:
         values = {name: getattr(worker, name) for name in ("name", "hostname", "pid", "queues", "concurrency")}
         values |= {"is_draining": worker.is_draining, "started_at": worker.started_at}
         values["beat_at"] = self.now - timedelta(seconds=worker.silent_seconds)

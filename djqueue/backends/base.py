@@ -88,12 +88,7 @@ class QueueBackend(StoreBackend):
         return await _on_the_sync_thread(self.enqueue, task, args, kwargs)
 
     def enqueue_many(
-        self,
-        task: _AnyTask,
-        items: Items,
-        *,
-        batch_size: int = 5000,
-        on_progress: Callable[[int], None] | None = None,
+        self, task: _AnyTask, items: Items, *, batch_size: int = 5000, on_progress: Callable[[int], None] | None = None
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none, up to ``batch_size`` per statement."""
         ours = Task.of(task)

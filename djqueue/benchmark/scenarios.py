@@ -19,7 +19,7 @@ from djqueue.benchmark.figures import Figure, Figures
 from djqueue.benchmark.record import CAPACITY, VARIABLE, current
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import DjqueueError
-from djqueue.jobs.records import JobFilter
+from djqueue.jobs.lists import JobFilter
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.tasks.task import Task
 

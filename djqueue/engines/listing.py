@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from djqueue.exceptions import InvalidPosition
-from djqueue.jobs.records import JobFilter
+from djqueue.jobs.lists import JobFilter
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 READ_LIMIT = timedelta(seconds=2)

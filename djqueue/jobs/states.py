@@ -35,11 +35,5 @@ class JobState(StrEnum):
         return self in FINAL_STATES
 
 
-LIVE_STATES = (
-    JobState.SCHEDULED,
-    JobState.AVAILABLE,
-    JobState.EXECUTING,
-    JobState.RETRYABLE,
-    JobState.SUSPENDED,
-)
+LIVE_STATES = (JobState.SCHEDULED, JobState.AVAILABLE, JobState.EXECUTING, JobState.RETRYABLE, JobState.SUSPENDED)
 FINAL_STATES = (JobState.COMPLETED, JobState.DISCARDED, JobState.CANCELLED)

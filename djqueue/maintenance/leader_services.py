@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -55,7 +56,7 @@ class LeaderServices:
             relay = Relay(cast(PendingEngine, engine), outboxes, is_leader=lambda: leader.is_leader)
             self._led.append(relay)
             leader.loops["relay"] = relay
-        self._warned = 0.0
+        self._warned = -math.inf
 
     @property
     def services(self) -> list[Service]:

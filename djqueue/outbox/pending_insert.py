@@ -19,9 +19,10 @@ from typing import Any, Protocol, Self, TypeVar
 
 from djqueue import telemetry
 from djqueue.exceptions import EngineUnavailable
+from djqueue.jobs.control import Controlled
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.moments import as_aware
-from djqueue.jobs.records import LIVE_ONLY, Controlled, InsertedJob, InsertedMany, NewJob, UniqueRule
+from djqueue.jobs.records import LIVE_ONLY, InsertedJob, InsertedMany, NewJob, UniqueRule
 
 _Answer = TypeVar("_Answer")
 _AT_ONCE_SECONDS = 1.0

@@ -26,8 +26,9 @@ from asgiref.sync import sync_to_async
 from djqueue import api, compat
 from djqueue.exceptions import UnknownTask
 from djqueue.jobs.compression import decode_arguments, readable
+from djqueue.jobs.control import Controlled
 from djqueue.jobs.moments import as_django
-from djqueue.jobs.records import ClaimedJob, Controlled, InsertedJob, Job, NewJob
+from djqueue.jobs.records import ClaimedJob, InsertedJob, Job, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.tasks.cancellation import Cancelled
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import quantiles
 
-from djqueue.jobs.records import Job, JobFilter
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Job
 from djqueue.stores import store
 
 

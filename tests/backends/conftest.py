@@ -10,7 +10,8 @@ import pytest
 
 from djqueue import stores as entries
 from djqueue import telemetry
-from djqueue.jobs.records import Job, JobFilter
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Job
 from djqueue.stores import RedisStore
 from tests import settings as test_settings
 from tests import stores

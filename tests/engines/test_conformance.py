@@ -19,18 +19,8 @@ from django.db import connections, transaction
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.compression import compressed, decode_arguments, readable
 from djqueue.jobs.encoding import encode_arguments
-from djqueue.jobs.records import (
-    Ack,
-    ClaimedJob,
-    InsertedJob,
-    JobFilter,
-    Lease,
-    NewJob,
-    PruneRule,
-    Rescued,
-    Staged,
-    WorkerInfo,
-)
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, ClaimedJob, InsertedJob, Lease, NewJob, PruneRule, Rescued, Staged, WorkerInfo
 from djqueue.jobs.states import JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from djqueue.jobs.records import Ack, ControlOutcome, Found, JobFilter, NewJob
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.lists import Found, JobFilter
+from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from tests.engines.test_conformance import in_transactions
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from djqueue.engines.postgres.statements import sql
-from djqueue.jobs.records import Ack, ControlOutcome, NewJob
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from tests.engines.test_races import (
     LONG,

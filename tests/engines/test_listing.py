@@ -18,7 +18,8 @@ from djqueue.engines.postgres.reading import ReadTooSlow
 from djqueue.engines.protocol import Inspector
 from djqueue.exceptions import InvalidPosition
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.records import Ack, JobFilter, JobPage, ListedJob, NewJob, Tally, WorkerInfo
+from djqueue.jobs.lists import JobFilter, JobPage, ListedJob, Tally
+from djqueue.jobs.records import Ack, NewJob, WorkerInfo
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 from djqueue.models import FinishedJob, Job
 from tests.roles import Roles

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.records import Ack, JobFilter, Newest, NewJob
+from djqueue.jobs.lists import JobFilter, Newest
+from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])

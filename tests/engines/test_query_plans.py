@@ -19,7 +19,8 @@ from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.engine import PostgresEngine
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import job_columns
-from djqueue.jobs.records import Ack, ClaimedJob, JobFilter, NewJob, TakenJob, WorkerInfo
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, ClaimedJob, NewJob, TakenJob, WorkerInfo
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 from tests.roles import Roles
 

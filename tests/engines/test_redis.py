@@ -23,7 +23,8 @@ from djqueue.contrib.embedded import process
 from djqueue.engines.redis import RedisEngine, client
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.jobs.records import Ack, JobFilter, NewJob, WorkerInfo
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, NewJob, WorkerInfo
 from djqueue.jobs.states import JobState
 from tests import stores
 from tests.proxy import Proxy, proxy

@@ -13,7 +13,8 @@ import pytest
 
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, JobFilter, NewJob, PruneRule, UniqueRule
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, NewJob, PruneRule, UniqueRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from tests.roles import Roles
 

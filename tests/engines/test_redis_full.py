@@ -15,15 +15,9 @@ from djqueue.contrib import embedded
 from djqueue.cron.entry import CronDefinition, NewTick
 from djqueue.engines.redis import RedisEngine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.records import (
-    Ack,
-    ControlOutcome,
-    InsertedJob,
-    JobFilter,
-    NewJob,
-    PruneRule,
-    WorkerInfo,
-)
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, InsertedJob, NewJob, PruneRule, WorkerInfo
 from djqueue.jobs.states import JobState
 from tests import stores
 from tests.roles import Roles

@@ -24,7 +24,9 @@ from hypothesis.stateful import (
 )
 
 from djqueue.engines.protocol import Engine
-from djqueue.jobs.records import Ack, ControlOutcome, JobFilter, NewJob, WorkerInfo
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, NewJob, WorkerInfo
 from djqueue.jobs.states import FINAL_STATES, JobState
 from tests.roles import Roles
 

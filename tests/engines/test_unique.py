@@ -14,7 +14,8 @@ import pytest
 from django.db import transaction
 
 from djqueue.engines.protocol import Engine
-from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, ControlOutcome, InsertedJob, NewJob, PruneRule, UniqueRule
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.records import LIVE_ONLY, Ack, ClaimedJob, InsertedJob, NewJob, PruneRule, UniqueRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance.pruner import Pruner
 from djqueue.models import Job

@@ -107,14 +107,14 @@ class TestTransactions:
 
     def test_t46_a_holder_that_begins_between_the_look_and_the_lock_is_followed_up(self, engine, worker, me):
         insert(engine, FOLLOW_UP)
-        execute, taken = unique._DjangoInsertion._execute, []
+        execute, taken = unique.Insertion._execute, []
 
         def with_a_fetch_in_between(self, name, params):
             if name == "hold":
                 taken.append(fetch(worker, me))
             return execute(self, name, params)
 
-        with mock.patch.object(unique._DjangoInsertion, "_execute", with_a_fetch_in_between), transaction.atomic():
+        with mock.patch.object(unique.Insertion, "_execute", with_a_fetch_in_between), transaction.atomic():
             next = insert(engine, FOLLOW_UP)
             end(worker, taken[0])
 
@@ -187,7 +187,7 @@ class TestTransactions:
         insert(engine, FOLLOW_UP)
         job = fetch(worker, me)
         next = insert(engine, FOLLOW_UP)
-        execute = unique._DjangoInsertion._execute
+        execute = unique.Insertion._execute
 
         def taken_in_between(self, name, params):
             if name == "release":
@@ -196,7 +196,7 @@ class TestTransactions:
 
         with transaction.atomic(), mock.patch("djqueue.engines.postgres.fetcher.release", return_value=set()):
             end(worker, job)
-            with mock.patch.object(unique._DjangoInsertion, "_execute", taken_in_between), transaction.atomic():
+            with mock.patch.object(unique.Insertion, "_execute", taken_in_between), transaction.atomic():
                 twin = insert(engine, FOLLOW_UP)
 
         assert (twin.id, twin.state) == (next.id, "suspended")

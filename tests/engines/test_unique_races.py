@@ -279,14 +279,14 @@ class TestHoldThatIsOver:
     def test_the_key_is_read_and_the_holder_gone_so_the_insert_is_done_again(self, engine, worker, me, monkeypatch):
         insert(engine)
         job = fetch(worker, me)
-        execute = unique._DjangoInsertion._execute
+        execute = unique.Insertion._execute
 
         def with_an_ack_in_between(self, name, params):
             if name == "holders":
                 worker.ack([Ack(job.id, job.claim, JobState.COMPLETED)])
             return execute(self, name, params)
 
-        monkeypatch.setattr(unique._DjangoInsertion, "_execute", with_an_ack_in_between)
+        monkeypatch.setattr(unique.Insertion, "_execute", with_an_ack_in_between)
 
         assert not insert(engine).was_duplicate
 

@@ -14,7 +14,8 @@ from django.test import override_settings
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
-from djqueue.jobs.records import Ack, JobFilter, NewJob, Pruned, PruneRule
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, NewJob, Pruned, PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
 from djqueue.maintenance import pruner as module
 from djqueue.maintenance.pruner import PASS_SECONDS, Pruner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from djqueue.cron import CronDefinition, CronEntry, CronTick
 from djqueue.crontab import new_job, rule_for
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineRefused
-from djqueue.jobs.records import Ack, ClaimedJob, Job, JobFilter
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, ClaimedJob, Job
 from djqueue.jobs.states import LIVE_STATES, JobState
 from djqueue.maintenance import scheduler as scheduler_module
 from djqueue.maintenance.health import judge
@@ -737,7 +739,7 @@ def test_history_is_pruned_by_the_scheduler_itself(engine: Engine, scheduler: Sc
     add(engine)
     settle(scheduler, NOW + MINUTE)
 
-    scheduler._pruned = 0.0
+    scheduler._pruned = -math.inf  # long ago, also on a machine that has just started
     settle(scheduler, NOW + MINUTE + scheduler_module.HISTORY + SECOND)
 
     assert minutes(1)[0] not in times(engine)

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from djqueue import api
-from djqueue.jobs.records import QueueRules
+from djqueue.jobs.lists import QueueRules
 from tests.admin.conftest import ago
 from tests.app.tasks import add, send_mail
 from tests.defaults import backend, committed, default_store, fetch, insert, live, stored

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from djqueue import api, crontab
 from djqueue.exceptions import UnknownCron
-from djqueue.jobs.records import JobFilter
+from djqueue.jobs.lists import JobFilter
 from djqueue.maintenance.health import Finding
 from djqueue.management.commands import queuehealth
 from djqueue.management.commands.runworker import MAX_WORKER_NAME

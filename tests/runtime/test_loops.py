@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +110,7 @@ def test_b56_a_loop_whose_connection_ends_works_again_within_ten_seconds(
             if name == "ack":
                 service.put(Ack(1, 1, JobState.COMPLETED), claims.hold(1, 1))  # type: ignore[attr-defined]
             elif name == "rescue":
-                service._swept_at = 0  # type: ignore[attr-defined]  # between two sweeps it does nothing for a minute
+                service._swept_at = -math.inf  # type: ignore[attr-defined]  # between two sweeps it does nothing for a minute
             service.wake()
 
         def backend() -> int:

@@ -16,7 +16,8 @@ from django.db import connection
 from django.test import Client
 
 from djqueue import api, crontab
-from djqueue.jobs.records import Ack, JobFilter, WorkerInfo
+from djqueue.jobs.lists import JobFilter
+from djqueue.jobs.records import Ack, WorkerInfo
 from djqueue.jobs.states import JobState
 from djqueue.models import Job
 from djqueue.tasks.task import Task

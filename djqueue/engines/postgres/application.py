@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import psycopg
-from django.db import OperationalError, connections
+from django.db import connections
 
-from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.statements import sql
-from djqueue.exceptions import EngineUnavailable
+from djqueue.engines.postgres.execution import run_here
 from djqueue.jobs.states import JobState
-
-_TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-_TRIES = 5
 
 
 class Application:
@@ -26,20 +18,8 @@ class Application:
         self.alias = alias
         self.listen = listen
 
-    def execute(self, name: str, params: dict[str, Any]) -> list[Any]:
-        """Run a statement in the caller's transaction; outside one, retry it after a serialization failure or a deadlock."""
-        connection = connections[self.alias]
-        for _ in range(_TRIES):
-            try:
-                with connection.cursor() as cursor:
-                    cursor.execute(sql(name), params)
-                    return rows_of(cursor)
-            except OperationalError as error:
-                if connection.in_atomic_block or not isinstance(error.__cause__, _TRANSIENT):
-                    raise
-                lost = error
-                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, not a secret
-        raise EngineUnavailable(f"The database {self.alias!r} is busy: {str(lost).strip()}") from lost
+    def execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return run_here(connections[self.alias], name, params)
 
 
 def states_of(states: Iterable[JobState]) -> list[str] | None:

@@ -27,7 +27,7 @@ from djqueue.engines.control import (
 )
 from djqueue.engines.postgres.application import Application, states_of
 from djqueue.engines.postgres.wakes import put_back, wake_after_commit
-from djqueue.jobs.records import Controlled, ControlOutcome
+from djqueue.jobs.control import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
 
 _TRIES = 5

@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
-from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.execution import Execute
 from djqueue.engines.postgres.unique import Insertion, job_columns
 from djqueue.jobs.encoding import storable
 from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
-
-Execute = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
 class PostgresCron:
@@ -58,10 +56,7 @@ class PostgresCron:
     def tick(
         self, tick: NewTick, job: NewJob | None, *, rule: UniqueRule = LIVE_ONLY, now: datetime | None = None
     ) -> Ticked:
-        ticked, queues = self._transact(lambda execute: self._tick(execute, tick, job, rule, now))
-        if queues:
-            self._wake(queues)
-        return ticked  # type: ignore[no-any-return]
+        return self._transact_and_wake(lambda execute: self._tick(execute, tick, job, rule, now))
 
     def _tick(
         self, execute: Execute, tick: NewTick, job: NewJob | None, rule: UniqueRule, now: datetime | None
@@ -87,41 +82,37 @@ class PostgresCron:
             reason = "overlap"
         if not reason and overlapping and entry.definition.overlap == "cancel_running":
             _cancel(execute, overlapping, entry.name, now)
-        job_id, queues = None, set[str]()
+        ticked, queues = Ticked("skipped", reason), set[str]()
         if not reason and job is not None:
-            inserted, queues = _insert(execute, job, rule, now)
-            job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
-        outcome = "enqueued" if job_id is not None else "skipped"
+            ticked, queues = _insert(execute, job, rule, now)
         execute(
             "cron_tick",
             {
                 "id": entry.id,
                 "nominal": tick.nominal_at,
                 "next": tick.next_at,
-                "outcome": outcome,
-                "reason": storable(reason, 200),
-                "job": job_id,
+                "outcome": ticked.outcome,
+                "reason": storable(ticked.reason, 200),
+                "job": ticked.job_id,
                 "missed_from": tick.missed_from,
                 "is_done": is_done,
                 "is_endless": entry.is_reboot,
                 "now": now,
             },
         )
-        return Ticked("enqueued" if job_id is not None else "skipped", reason, job_id), queues
+        return ticked, queues
 
     def run(
         self, entry: CronEntry, job: NewJob, *, rule: UniqueRule = LIVE_ONLY, by: str = "", now: datetime | None = None
     ) -> Ticked:
         def work(execute: Execute) -> tuple[Ticked, Collection[str]]:
-            inserted, queues = _insert(execute, job, rule, now)
-            job_id, reason = (None, "duplicate") if inserted.was_duplicate else (inserted.id, "")
-            outcome = "skipped" if job_id is None else "enqueued"
-            execute(
-                "cron_note",
-                {"id": entry.id, "outcome": outcome, "reason": reason, "job": job_id, "by": _by(by), "now": now},
-            )
-            return Ticked("skipped" if job_id is None else "enqueued", reason, job_id), queues
+            ticked, queues = _insert(execute, job, rule, now)
+            execute("cron_note", {"id": entry.id, **ticked._asdict(), "by": _by(by), "now": now})
+            return ticked, queues
 
+        return self._transact_and_wake(work)
+
+    def _transact_and_wake(self, work: Callable[[Execute], tuple[Ticked, Collection[str]]]) -> Ticked:
         ticked, queues = self._transact(work)
         if queues:
             self._wake(queues)
@@ -188,20 +179,9 @@ class PostgresCron:
         ]
 
     def ticks(self, entry: CronEntry, limit: int = 100) -> list[CronTick]:
-        return [
-            CronTick(
-                nominal_at=nominal_at,
-                at=at,
-                outcome=outcome,
-                reason=reason,
-                job_id=job_id,
-                missed_from=missed_from,
-                by=by,
-            )
-            for nominal_at, at, outcome, reason, job_id, missed_from, by in self._run(
-                "cron_ticks", {"id": entry.id, "limit": limit}
-            )
-        ]
+        names = [each.name for each in fields(CronTick)]
+        rows = self._run("cron_ticks", {"id": entry.id, "limit": limit})
+        return [CronTick(**dict(zip(names, row, strict=True))) for row in rows]
 
     def prune(self, age: timedelta, limit: int = 5000, *, now: datetime | None = None) -> int:
         [(count,)] = self._run("cron_prune", {"age": age.total_seconds(), "limit": limit, "now": now})
@@ -228,50 +208,18 @@ def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -
         execute("notify", {"queues": running})
 
 
-def _insert(execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> tuple[InsertedJob, set[str]]:
+def _insert(execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> tuple[Ticked, set[str]]:
     """Insert a job by the statements that insert any job; return also the queues to wake after the commit."""
     if job.unique_key is not None and rule != LIVE_ONLY:
-        insertion = _ScheduledInsertion(execute, job, rule, now)
-        [inserted] = insertion.run(are_held=False)
-        return inserted, insertion.ready_in
-    [row] = execute("insert", {**job_columns([job]), "now": now, "relaxed": False})
-    inserted = InsertedJob._make(row)
-    return inserted, set() if inserted.was_duplicate else {job.queue}
-
-
-class _ScheduledInsertion(Insertion):
-    """An insertion in the transaction of a tick, on Django's connection or on djqueue's own."""
-
-    is_in_transaction = True
-
-    def __init__(self, execute: Execute, job: NewJob, rule: UniqueRule, now: datetime | None) -> None:
-        super().__init__([job], rule, now, relaxed=False)
-        self._run = execute
-
-    def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return self._run(name, {**params, **self._common})
-
-    def _save(self) -> str | None:
-        self._run("savepoint", {})
-        return "djqueue_insertion"
-
-    def _undo(self, savepoint: str | None) -> None:
-        self._run("savepoint_undo", {})
-        self._keep(savepoint)
-
-    def _keep(self, savepoint: str | None) -> None:
-        if savepoint is not None:
-            self._run("savepoint_keep", {})
-
-
-def run_on(cursor: Any) -> Execute:
-    """Return a function that runs a statement by name on this cursor, which may be Django's or psycopg's."""
-
-    def execute(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        cursor.execute(sql(name), params)
-        return rows_of(cursor) if cursor.description else []
-
-    return execute
+        insertion = Insertion(execute, [job], rule, now, is_in_transaction=True)
+        [inserted] = insertion.run()
+        queues = insertion.ready_in
+    else:
+        [row] = execute("insert", {**job_columns([job]), "now": now, "relaxed": False})
+        inserted = InsertedJob._make(row)
+        queues = set() if inserted.was_duplicate else {job.queue}
+    ticked = Ticked("skipped", "duplicate") if inserted.was_duplicate else Ticked("enqueued", job_id=inserted.id)
+    return ticked, queues
 
 
 def _columns(definition: CronDefinition, code: CronDefinition | None) -> dict[str, Any]:
@@ -313,40 +261,5 @@ def _list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_DEFINITION = (
-    "task",
-    "args",
-    "kwargs",
-    "queue",
-    "priority",
-    "expression",
-    "timezone",
-    "misfire",
-    "misfire_window_seconds",
-    "overlap",
-    "jitter_seconds",
-    "start_at",
-    "end_at",
-    "max_runs",
-)
-_COLUMNS = (
-    "id",
-    "name",
-    *_DEFINITION,
-    "code",
-    "revision",
-    "created_at",
-    "created_by",
-    "changed_at",
-    "changed_by",
-    "paused_at",
-    "paused_by",
-    "pause_reason",
-    "disabled_at",
-    "finished_at",
-    "planned_from",
-    "next_at",
-    "last_nominal_at",
-    "last_outcome",
-    "runs",
-)
+_DEFINITION = [each.name for each in fields(CronDefinition)]
+_COLUMNS = ["id", "name", *_DEFINITION, *[each.name for each in fields(CronEntry)][3:]]

@@ -18,8 +18,9 @@ from djqueue.engines.postgres.bulk import copy_jobs
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.connection import LOCK_TIMEOUT_SECONDS, STATEMENT_TIMEOUT_SECONDS
 from djqueue.engines.postgres.controller import PostgresController
-from djqueue.engines.postgres.cron import Execute, PostgresCron, run_on
+from djqueue.engines.postgres.cron import PostgresCron
 from djqueue.engines.postgres.direct import is_own_transaction
+from djqueue.engines.postgres.execution import Execute, run_on
 from djqueue.engines.postgres.fetcher import PostgresFetcher
 from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
@@ -31,14 +32,7 @@ from djqueue.engines.postgres.statements import sql
 from djqueue.engines.postgres.unique import insert_unique, is_simple, job_columns
 from djqueue.engines.postgres.wakes import seconds_until_due, wake_after_commit, wake_for
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.records import (
-    LIVE_ONLY,
-    Ack,
-    InsertedJob,
-    InsertedMany,
-    NewJob,
-    UniqueRule,
-)
+from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, InsertedMany, NewJob, UniqueRule
 
 _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
@@ -85,13 +79,7 @@ class PostgresEngine(PostgresController, PostgresInspector):
         return self._insert(jobs, rule, relaxed, now)
 
     def _insert(
-        self,
-        jobs: Sequence[NewJob],
-        rule: UniqueRule,
-        relaxed: bool,
-        now: datetime | None,
-        *,
-        are_held: bool = False,
+        self, jobs: Sequence[NewJob], rule: UniqueRule, relaxed: bool, now: datetime | None, *, are_held: bool = False
     ) -> list[InsertedJob]:
         connection = connections[self.alias]
         relaxed = relaxed and is_own_transaction(connection)

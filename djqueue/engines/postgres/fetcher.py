@@ -23,14 +23,8 @@ from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.wakes import PUT_BACK, put_back
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
 from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
-from djqueue.jobs.records import (
-    Ack,
-    Acked,
-    CancelRequest,
-    ClaimedJob,
-    Rescued,
-    TakenJob,
-)
+from djqueue.jobs.control import CancelRequest
+from djqueue.jobs.records import Ack, Acked, ClaimedJob, Rescued, TakenJob
 from djqueue.jobs.states import FINAL_STATES, JobState
 
 _LONGEST_DELAY = timedelta(days=3650).total_seconds()  # Python cannot represent a year after 9999

@@ -16,9 +16,8 @@ from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limi
 from djqueue.engines.postgres.rows import job_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.jobs.health import Health
-from djqueue.jobs.records import (
+from djqueue.jobs.lists import (
     Found,
-    Job,
     JobFilter,
     JobPage,
     ListedJob,
@@ -28,6 +27,7 @@ from djqueue.jobs.records import (
     Tally,
     WorkerStatus,
 )
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 NAMES_LIMIT = timedelta(milliseconds=200)

@@ -24,7 +24,8 @@ from djqueue.engines.postgres.application import states_of
 from djqueue.engines.postgres.moments import FIRST, rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
-from djqueue.jobs.records import NOBODY, JobFilter, JobPage, ListedJob, Tally
+from djqueue.jobs.lists import JobFilter, JobPage, ListedJob, Tally
+from djqueue.jobs.records import NOBODY
 from djqueue.jobs.states import FINAL_STATES, LIVE_STATES, JobState
 
 BEGINNINGS_LIMIT = timedelta(milliseconds=500)

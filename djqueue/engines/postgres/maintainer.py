@@ -20,13 +20,7 @@ from djqueue.engines.postgres.rescue import rescue
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.protocol import STAGE
 from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused
-from djqueue.jobs.records import (
-    Lease,
-    Pruned,
-    PruneRule,
-    Rescued,
-    Staged,
-)
+from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
 
 logger = logging.getLogger("djqueue.engine")
 

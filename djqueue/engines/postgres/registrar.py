@@ -9,10 +9,7 @@ from uuid import UUID
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.statements import sql
 from djqueue.jobs.health import Concern, Inspection
-from djqueue.jobs.records import (
-    Heartbeat,
-    WorkerInfo,
-)
+from djqueue.jobs.records import Heartbeat, WorkerInfo
 
 _OLDEST_SERVER = 15_00_00
 

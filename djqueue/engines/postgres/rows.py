@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from djqueue.jobs.records import NOBODY, Job
@@ -21,28 +22,4 @@ def job_of(row: Sequence[Any]) -> Job:
     return Job(**{**values, "state": JobState(values["state"])})
 
 
-_JOB_COLUMNS = [
-    "id",
-    "state",
-    "queue",
-    "task",
-    "args",
-    "kwargs",
-    "priority",
-    "attempt",
-    "max_attempts",
-    "claim",
-    "attempted_by",
-    "attempted_at",
-    "inserted_at",
-    "scheduled_at",
-    "ready_at",
-    "expires_at",
-    "started_at",
-    "finished_at",
-    "errors",
-    "result",
-    "meta",
-    "unique_key",
-    "cancel_request",
-]
+_JOB_COLUMNS = [each.name for each in fields(Job)]

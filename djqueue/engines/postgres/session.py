@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, Connection, connect
 from djqueue.engines.postgres.denials import forbidden
+from djqueue.engines.postgres.execution import TRANSIENT
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
@@ -22,7 +23,6 @@ from djqueue.exceptions import EngineBusy, EngineRefused, EngineUnavailable
 logger = logging.getLogger("djqueue.engine")
 
 _UNPREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
-_TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 # Errors about a value: out of range, not valid text, JSON beyond 256 MB, or against a constraint of the table.
 _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded, UnicodeError)
 # A demoted server answers but refuses writes. The connection is closed, because the next may find the new primary.
@@ -119,7 +119,7 @@ class Session:
                 )
                 busy.is_undone = True
                 raise busy from error
-            except _TRANSIENT as error:
+            except TRANSIENT as error:
                 lost = error
                 time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, no secret
             except _REFUSED as error:

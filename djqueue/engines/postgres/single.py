@@ -21,9 +21,9 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.engines.postgres.direct import is_own_transaction, run_in_transaction, run_prepared
+from djqueue.engines.postgres.execution import TRANSIENT
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.engines.postgres.unique import TRANSIENT
 from djqueue.engines.postgres.wakes import wake_for
 from djqueue.jobs.records import InsertedJob, NewJob
 

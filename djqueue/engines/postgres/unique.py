@@ -15,24 +15,20 @@ transaction, the statement is retried here.
 
 from __future__ import annotations
 
-import random
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
-from django.db import IntegrityError, OperationalError
+from django.db import IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.engines.postgres.moments import rows_of
-from djqueue.engines.postgres.statements import sql
+from djqueue.engines.postgres.execution import Execute, run_here
 from djqueue.engines.protocol import STAGE
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.records import InsertedJob, NewJob, UniqueRule
 
-TRANSIENT = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _TRIES = 10
 
 
@@ -50,7 +46,9 @@ def insert_unique(
     ``relaxed``: the commits do not wait for the disk; only if the caller has no open transaction. ``are_held``: a moment
     ago other jobs held the keys.
     """
-    insertion = _DjangoInsertion(connection, jobs, rule, now, relaxed=relaxed)
+    is_in_transaction = connection.in_atomic_block or not connection.get_autocommit()
+    execute = partial(run_here, connection)
+    insertion = Insertion(execute, jobs, rule, now, relaxed=relaxed, is_in_transaction=is_in_transaction)
     return insertion.run(are_held=are_held), insertion.ready_in
 
 
@@ -64,20 +62,29 @@ def job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     return dict(zip(NewJob._fields, map(list, zip(*jobs, strict=True)), strict=True))
 
 
-class Insertion(ABC):
-    """The order of the statements that store jobs with unique keys. Subclasses run them."""
+class Insertion:
+    """The order of the statements that store jobs with unique keys, on Django's connection or on one of djqueue's own."""
 
-    is_in_transaction: bool
-
-    def __init__(self, jobs: Sequence[NewJob], rule: UniqueRule, now: datetime | None, *, relaxed: bool) -> None:
+    def __init__(
+        self,
+        execute: Execute,
+        jobs: Sequence[NewJob],
+        rule: UniqueRule,
+        now: datetime | None,
+        *,
+        is_in_transaction: bool,
+        relaxed: bool = False,
+    ) -> None:
+        self._run = execute
         self._jobs = jobs
         self._rule = rule
         self._common = {"now": now, "relaxed": relaxed}
+        self._is_in_transaction = is_in_transaction
         self._outlives = rule.window is not None or rule.holds_completed
         self._answers: dict[int, InsertedJob] = {}
         self.ready_in: set[str] = set()
 
-    def run(self, *, are_held: bool) -> list[InsertedJob]:
+    def run(self, *, are_held: bool = False) -> list[InsertedJob]:
         missing: Sequence[int] = range(len(self._jobs))
         # Almost always one pass. Another one for a job whose key was held at its insert and free when the holder was
         # searched. If jobs of that key are finished one after the other, this could go on for ever.
@@ -116,22 +123,22 @@ class Insertion(ABC):
         """
         if not follow_ups:
             return follow_ups
-        if self.is_in_transaction:
+        if self._is_in_transaction:
             # The predecessor may end between this query and the commit.
             self.ready_in.add(STAGE)
         held = {key for key, *_ in self._execute("holders", {"keys": list(follow_ups)})}
         keys = {job.id: key for key, job in follow_ups.items() if key not in held}
         if not keys:
             return follow_ups
-        savepoint = self._save()
+        self._save()
         try:
             rows = self._execute("release", {"keys": list(keys.values()), "milliseconds": None})
         except (IntegrityError, psycopg.IntegrityError):
             # Another job has just taken a key. The stager releases the others.
-            self._undo(savepoint)
+            self._undo()
             rows = []
         else:
-            self._keep(savepoint)
+            self._keep()
         for id, queue, state in rows:
             follow_ups[keys[id]] = follow_ups[keys[id]]._replace(state=state)
             self.ready_in.add(queue if state == "available" else STAGE)
@@ -174,7 +181,7 @@ class Insertion(ABC):
                 followed.append(key)
             else:
                 holders[key] = holder
-        if holders and self._rule.follow_up and self.is_in_transaction:
+        if holders and self._rule.follow_up and self._is_in_transaction:
             # A holder that starts before the commit would not see the caller's writes.
             waiting = {key for key, holder in holders.items() if holder.state != "executing"}
             held = self._hold(waiting)
@@ -190,13 +197,13 @@ class Insertion(ABC):
         """Keep waiting holders from starting before the caller's commit; return those that are held back."""
         while keys:
             # See _revise: a holder that started while this statement waited for its row must not stay locked.
-            savepoint = self._save()
+            self._save()
             rows = self._execute("hold", {"keys": sorted(keys)})
             if len(rows) < len(keys):
-                self._undo(savepoint)
+                self._undo()
                 keys = {row[0] for row in rows}
                 continue
-            self._keep(savepoint)
+            self._keep()
             # Workers skip these locked rows, and may be asleep at the commit.
             self.ready_in |= {queue for *_, state, _, queue in rows if state == "available"}
             return {key: InsertedJob._make([*row, True]) for key, *row, _ in rows}
@@ -233,16 +240,19 @@ class Insertion(ABC):
             # A holder that started while this statement waited for its row is not changed. But the statement has locked
             # the row by then, and the worker could not store the outcome before the caller's commit. Rolling back to a
             # savepoint releases the lock. (A follow-up needs none: it does not run.)
-            savepoint = None if suffix else self._save()
+            is_saved = self._is_in_transaction and not suffix
+            if is_saved:
+                self._save()
             rows = self._execute("revise", {**job_columns(newest), **params})
-            if len(rows) < len(newest) and savepoint is not None:
-                self._undo(savepoint)
+            if is_saved and len(rows) < len(newest):
+                self._undo()
                 done = {row[0] for row in rows}
                 newest = [job for job in newest if job.unique_key in done]
                 continue
-            self._keep(savepoint)
+            if is_saved:
+                self._keep()
             # Workers skip a row that an open transaction has locked, and may be asleep when that transaction ends.
-            is_passed_over = self.is_in_transaction
+            is_passed_over = self._is_in_transaction
             self.ready_in |= {
                 queue for *_, queue, ready, was_ready in rows if ready and (is_passed_over or not was_ready)
             }
@@ -267,66 +277,19 @@ class Insertion(ABC):
         """Return the last job of each key."""
         return [*{self._key(place): self._jobs[place] for place in places if self._key(place)}.values()]
 
-    @abstractmethod
     def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement."""
+        return self._run(name, {**params, **self._common})
 
-    @abstractmethod
-    def _save(self) -> str | None:
-        """Create a savepoint; return None if each statement is a transaction of its own."""
+    def _save(self) -> None:
+        """Create a savepoint, if there is a transaction. Otherwise each statement is one of its own, and nothing can be undone."""
+        if self._is_in_transaction:
+            self._run("savepoint", {})
 
-    @abstractmethod
-    def _undo(self, savepoint: str | None) -> None:
-        """Roll back to the savepoint."""
+    def _undo(self) -> None:
+        if self._is_in_transaction:
+            self._run("savepoint_undo", {})
+            self._keep()
 
-    @abstractmethod
-    def _keep(self, savepoint: str | None) -> None:
-        """Release the savepoint."""
-
-
-class _DjangoInsertion(Insertion):
-    """An insertion on the application's connection, in its transaction if there is one."""
-
-    def __init__(
-        self,
-        connection: BaseDatabaseWrapper,
-        jobs: Sequence[NewJob],
-        rule: UniqueRule,
-        now: datetime | None,
-        *,
-        relaxed: bool,
-    ) -> None:
-        super().__init__(jobs, rule, now, relaxed=relaxed)
-        self._connection = connection
-        self.is_in_transaction = connection.in_atomic_block or not connection.get_autocommit()
-
-    def _execute(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement. Outside a transaction, retry it after a serialization failure or a deadlock."""
-        for final in [False] * (_TRIES - 1) + [True]:
-            try:
-                with self._connection.cursor() as cursor:
-                    cursor.execute(sql(name), {**params, **self._common})
-                    return rows_of(cursor)
-            except OperationalError as error:
-                is_transient = isinstance(error.__cause__, TRANSIENT)
-                if (
-                    final
-                    or not is_transient
-                    or self._connection.in_atomic_block
-                    or not self._connection.get_autocommit()
-                ):
-                    raise
-                time.sleep(random.uniform(0, 0.05))  # noqa: S311  jitter, not a secret
-        raise AssertionError("unreachable")
-
-    def _save(self) -> str | None:
-        return self._connection.savepoint()
-
-    def _undo(self, savepoint: str | None) -> None:
-        if savepoint is not None:
-            self._connection.savepoint_rollback(savepoint)
-            self._connection.savepoint_commit(savepoint)
-
-    def _keep(self, savepoint: str | None) -> None:
-        if savepoint is not None:
-            self._connection.savepoint_commit(savepoint)
+    def _keep(self) -> None:
+        if self._is_in_transaction:
+            self._run("savepoint_keep", {})

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 
-from djqueue.jobs.records import Controlled
+from djqueue.jobs.control import Controlled
 from djqueue.jobs.states import JobState
 
 

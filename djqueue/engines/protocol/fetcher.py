@@ -9,7 +9,8 @@ from uuid import UUID
 
 from djqueue.engines.protocol.listener import Listener
 from djqueue.engines.protocol.session import Session
-from djqueue.jobs.records import Ack, Acked, CancelRequest, ClaimedJob, Rescued, TakenJob
+from djqueue.jobs.control import CancelRequest
+from djqueue.jobs.records import Ack, Acked, ClaimedJob, Rescued, TakenJob
 
 
 class Fetcher(Session, Protocol):

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from djqueue.jobs.health import Health
-from djqueue.jobs.records import (
+from djqueue.jobs.lists import (
     Found,
-    Job,
     JobFilter,
     JobPage,
     ListedJob,
@@ -19,6 +18,7 @@ from djqueue.jobs.records import (
     Tally,
     WorkerStatus,
 )
+from djqueue.jobs.records import Job
 
 
 class Inspector(Protocol):

@@ -11,8 +11,9 @@ from uuid import UUID
 
 import msgpack
 
+from djqueue.jobs.lists import QueueRules
 from djqueue.jobs.moments import as_aware
-from djqueue.jobs.records import ClaimedJob, Job, NewJob, QueueRules, TakenJob
+from djqueue.jobs.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.jobs.states import JobState
 
 STATES = (

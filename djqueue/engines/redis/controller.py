@@ -20,7 +20,7 @@ from djqueue.engines.control import (
 from djqueue.engines.redis.application import Application
 from djqueue.engines.redis.client import Argument
 from djqueue.engines.redis.codec import NUMBERS, STATES, clock
-from djqueue.jobs.records import Controlled, ControlOutcome
+from djqueue.jobs.control import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
 
 _CHUNK = 200

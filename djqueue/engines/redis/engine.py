@@ -6,17 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
-from djqueue.engines.redis.codec import (
-    STATES,
-    clock,
-    columns,
-    common,
-    is_plain,
-    job_bytes,
-    moment,
-    one,
-    times,
-)
+from djqueue.engines.redis.codec import STATES, clock, columns, common, is_plain, job_bytes, moment, one, times
 from djqueue.engines.redis.controller import RedisController
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.fetcher import RedisFetcher
@@ -28,14 +18,7 @@ from djqueue.engines.redis.registrar import RedisRegistrar
 from djqueue.engines.redis.unique import holders, insert_unique, is_simple
 from djqueue.exceptions import EngineRefused
 from djqueue.jobs.encoding import Encoded
-from djqueue.jobs.records import (
-    LIVE_ONLY,
-    Ack,
-    InsertedJob,
-    InsertedMany,
-    NewJob,
-    UniqueRule,
-)
+from djqueue.jobs.records import LIVE_ONLY, Ack, InsertedJob, InsertedMany, NewJob, UniqueRule
 from djqueue.jobs.states import JobState
 
 _NOT_TRANSACTIONAL = (

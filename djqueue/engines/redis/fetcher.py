@@ -15,14 +15,8 @@ from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.rescue import rescue
 from djqueue.engines.redis.session import Session, name_of
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.records import (
-    Ack,
-    Acked,
-    CancelRequest,
-    ClaimedJob,
-    Rescued,
-    TakenJob,
-)
+from djqueue.jobs.control import CancelRequest
+from djqueue.jobs.records import Ack, Acked, ClaimedJob, Rescued, TakenJob
 from djqueue.jobs.states import FINAL_STATES
 
 logger = logging.getLogger("djqueue.engine")

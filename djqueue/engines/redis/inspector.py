@@ -18,9 +18,8 @@ from djqueue.engines.redis.application import Application
 from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, moment, read_job, read_pause, read_worker
 from djqueue.engines.redis.health import health
 from djqueue.jobs.health import Health
-from djqueue.jobs.records import (
+from djqueue.jobs.lists import (
     Found,
-    Job,
     JobFilter,
     JobPage,
     ListedJob,
@@ -30,19 +29,14 @@ from djqueue.jobs.records import (
     Tally,
     WorkerStatus,
 )
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
 
 LOOK_AT = 500
 """How many jobs one page looks at."""
 PATIENCE = 20_000
 """How many jobs are looked at before somebody who waits is given what was found so far."""
-_COUNTED = (
-    JobState.AVAILABLE,
-    JobState.EXECUTING,
-    JobState.SCHEDULED,
-    JobState.RETRYABLE,
-    JobState.SUSPENDED,
-)
+_COUNTED = (JobState.AVAILABLE, JobState.EXECUTING, JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 _END = 2**53
 _FIND_ALL = 2**31
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from djqueue.engines.listing import BEGINNING, READ_LIMIT, invalid_position, states_of_list
 from djqueue.jobs.compression import readable
-from djqueue.jobs.records import Job, JobFilter, JobPage, ListedJob, Newest, QueueCounts, Tally
+from djqueue.jobs.lists import JobFilter, JobPage, ListedJob, Newest, QueueCounts, Tally
+from djqueue.jobs.records import Job
 from djqueue.jobs.states import LIVE_STATES
 
 COUNTED_AT_ONCE = 1000

@@ -14,13 +14,7 @@ from djqueue.engines.redis.pruning import BEGINNING, PAGE, cutoffs
 from djqueue.engines.redis.rescue import rescue
 from djqueue.engines.redis.session import Session, name_of
 from djqueue.exceptions import EngineDenied, EngineRefused
-from djqueue.jobs.records import (
-    Lease,
-    Pruned,
-    PruneRule,
-    Rescued,
-    Staged,
-)
+from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
 
 logger = logging.getLogger("djqueue.engine")
 

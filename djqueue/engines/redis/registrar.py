@@ -9,10 +9,7 @@ from djqueue.engines.redis.parts import LIMIT
 from djqueue.engines.redis.server import inspect
 from djqueue.engines.redis.session import Session
 from djqueue.jobs.health import Inspection
-from djqueue.jobs.records import (
-    Heartbeat,
-    WorkerInfo,
-)
+from djqueue.jobs.records import Heartbeat, WorkerInfo
 
 
 class RedisRegistrar(Session):

@@ -38,12 +38,7 @@ def insert_unique(
     pack = client.pack
     how = pack(rule_columns(rule))
     calls = [
-        (
-            clock(now),
-            pack(columns(part, pack)),
-            b"" if ids is None else pack(list(ids[first : first + len(part)])),
-            how,
-        )
+        (clock(now), pack(columns(part, pack)), b"" if ids is None else pack(list(ids[first : first + len(part)])), how)
         for first, part in parts(jobs, job_bytes, limit=CHUNK)
     ]
     answer = []

@@ -12,8 +12,9 @@ from django.db import Error as DatabaseError
 
 from djqueue import api
 from djqueue.exceptions import DjqueueError
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.lists import JobFilter
 from djqueue.jobs.names import invalid_queue_name, is_queue_name, job_id
-from djqueue.jobs.records import ControlOutcome, JobFilter
 from djqueue.jobs.states import JobState
 from djqueue.management.backends import add_backend_argument, database_problem, store_of
 from djqueue.management.durations import duration

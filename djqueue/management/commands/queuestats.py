@@ -12,7 +12,7 @@ from django.db import Error as DatabaseError
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.records import WorkerStatus
+from djqueue.jobs.lists import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.silence import SILENT_SECONDS
 from djqueue.management.backends import database_problem, store_of
