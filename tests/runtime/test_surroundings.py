@@ -87,7 +87,8 @@ class TestStreams:
     def test_how_much_was_dropped_is_written_when_the_reader_reads_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(logs, "PATIENCE_SECONDS", 0.1)
         reader, writer = os.pipe()
-        with open(reader, "rb", buffering=0) as log, open(writer, "w", encoding="utf-8", newline="\n") as pipe:
+        with open(reader, "rb", buffering=0) as log, open(writer, "w", buffering=1, encoding="utf-8") as pipe:
+            monkeypatch.setattr(sys, "stdout", sys.stdout)  # replaced too, and restored after the test
             monkeypatch.setattr(sys, "stderr", pipe)
             logs.never_wait_for_readers()
             for number in range(300):
