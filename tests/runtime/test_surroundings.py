@@ -76,9 +76,9 @@ class TestStreams:
             try:
                 # Of each job more than a line: its output and its traceback together fill the pipe many times over.
                 tasks.shout.enqueue_many(((200_000,), {}) for _ in range(10))
-                eventually(lambda: states() == {"discarded": 10}, 60)
+                eventually(lambda: states() == {"discarded": 10}, 120)
                 process.terminate()
-                assert process.wait(50) == 0
+                assert process.wait(80) == 0
             finally:
                 process.kill()
             # What was written before the pipe was full is there.
