@@ -120,6 +120,10 @@ class ClaimedJob(NamedTuple):
     meta: str
     ready_at: datetime
     """When it became available. With ``id``, this determines its order among jobs of the same priority."""
+    flow_id: int | None = None
+    """The workflow or batch that counts this job, or the part of one."""
+    is_awaited: bool | None = None
+    """Whether other jobs waited for this one when it was claimed."""
 
     @property
     def is_taken(self) -> bool:
@@ -159,6 +163,9 @@ class Ack(NamedTuple):
     """A JSON object to merge into the meta of a job that is put back."""
     taken: TakenJob | None = None
     """The job itself, if the store no longer has it. It is put back only if it never started."""
+    flow_id: int | None = None
+    """Of the claim. The store uses this and the next field to choose the statement; it does not rely on them."""
+    is_awaited: bool | None = None
 
 
 class Acked(NamedTuple):

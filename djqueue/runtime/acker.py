@@ -198,10 +198,13 @@ class Acker(Service):
     def _discard(self, item: tuple[Ack, int], error: Exception) -> Set[int]:
         ack, claim_slot = item
         telemetry.emit("djqueue.ack.refused", logging.ERROR, job=ack.id, error=str(error))
-        state, started, finished = JobState.DISCARDED, ack.started, ack.finished
         try:
             return self._engine.ack(
-                [Ack(ack.id, ack.claim, state, started, finished, None, _UNSTORABLE, taken=ack.taken)]
+                [
+                    ack._replace(
+                        state=JobState.DISCARDED, result=None, error=_UNSTORABLE, delay=0.0, is_spent=True, note=None
+                    )
+                ]
             ).accepted
         except EngineRefused:
             # The cause is the stored job, not the outcome. It must not delay the others.

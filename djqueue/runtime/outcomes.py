@@ -57,7 +57,8 @@ def ack_of(
     never runs again: any other outcome than a final one becomes "discarded".
     """
     if not isinstance(job, TakenJob):
-        return Ack(job.id, job.claim, state, started, finished, result, error, delay, is_spent, note)
+        id, claim, flow_id, is_awaited = job.id, job.claim, job.flow_id, job.is_awaited
+        return Ack(id, claim, state, started, finished, result, error, delay, is_spent, note, None, flow_id, is_awaited)
     if started is not None and not state.is_final:
         state, finished, error = JobState.DISCARDED, time.monotonic(), error or _INTERRUPTED
     return Ack(job.id, job.claim, state, started, finished, result, error, delay, is_spent, note, job)

@@ -54,7 +54,7 @@ def control(id: int) -> dict[str, Any]:
 
 
 ENDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
-    "ack": (EXECUTING, lambda id: outcome(id, state=["completed"], result=["1"])),
+    "ack_flow": (EXECUTING, lambda id: outcome(id, state=["completed"], result=["1"], as_events=True)),
     "ack_cancelled": (REQUESTED, outcome),
     "cancel": (WAITING, control),
     "discard": (WAITING, control),

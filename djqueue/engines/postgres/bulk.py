@@ -54,11 +54,11 @@ def copy_jobs(
         if "\\" in text:
             # The only character to escape: neither JSON nor the names contain raw tabs or newlines.
             text = text.replace("\\", "\\\\")
-        _through_wrappers(connection, cursor, sql("copy"), partial(_copy, connection, cursor, text))
+        through_wrappers(connection, cursor, sql("copy"), partial(copy, connection, cursor, text))
     return InsertedMany(ids, state, inserted_at)
 
 
-def _copy(
+def copy(
     connection: BaseDatabaseWrapper, cursor: Any, text: str, statement: str, params: None, many: bool, context: Any
 ) -> None:
     # Django wraps the errors of execute() but not those of copy(), which its debugging cursor logs.
@@ -66,7 +66,7 @@ def _copy(
         copy.write(text)
 
 
-def _through_wrappers(
+def through_wrappers(
     connection: BaseDatabaseWrapper, cursor: Any, statement: str, execute: Callable[..., None]
 ) -> None:
     """Run a statement through the wrappers that the project has added with ``connection.execute_wrapper``."""

@@ -22,6 +22,10 @@ from djqueue.engines.postgres.cron import PostgresCron
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.execution import Execute, run_on
 from djqueue.engines.postgres.fetcher import PostgresFetcher
+from djqueue.engines.postgres.flows.acking import flow_statement, note
+from djqueue.engines.postgres.flows.effects import After
+from djqueue.engines.postgres.flows.settling import settle_after_commit
+from djqueue.engines.postgres.flows.store import PostgresFlows
 from djqueue.engines.postgres.inspector import PostgresInspector
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.maintainer import PostgresMaintainer
@@ -38,7 +42,7 @@ _SAVEPOINT = "djqueue"
 _SAVEPOINT_GONE = (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction)
 
 
-class PostgresEngine(PostgresController, PostgresInspector):
+class PostgresEngine(PostgresController, PostgresInspector, PostgresFlows):
     """Jobs in the database of one Django alias."""
 
     is_transactional = True
@@ -136,8 +140,19 @@ class PostgresEngine(PostgresController, PostgresInspector):
                 for name, params in taken_statements([ack], None):
                     cursor.execute(sql(name), params)
                 return True
-            cursor.execute(sql("ack"), {**ack_columns([ack]), "result": texts([ack.result]), "now": None})
-            return cursor.fetchone() is not None
+            if ack.flow_id is None and not ack.is_awaited:
+                cursor.execute(sql("ack"), {**ack_columns([ack]), "result": texts([ack.result]), "now": None})
+                if cursor.fetchone() is not None:
+                    return True
+            # Its effect on other jobs comes after the commit, because this transaction may not lock what an ack needs.
+            name, params = flow_statement([ack], None, as_events=True)
+            cursor.execute(sql(name), params)
+            rows = cursor.fetchall()
+        after = After()
+        note(rows, after, as_events=True)
+        if after:
+            settle_after_commit(connections[self.alias], wakes=self.listen, after=after)
+        return bool(rows)
 
     def _require_savepoint(self, cursor: CursorWrapper) -> None:
         """Release the savepoint that was made first in the transaction. A raw COMMIT or ROLLBACK has removed it.

@@ -16,6 +16,8 @@ from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, role_of
 from djqueue.engines.postgres.fetch_cursor import Place
+from djqueue.engines.postgres.flows.acking import flow_statement, note, run_and_release, settle
+from djqueue.engines.postgres.flows.effects import After
 from djqueue.engines.postgres.follow_ups import release
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.rescue import rescue
@@ -134,6 +136,9 @@ class PostgresFetcher(Session):
         ordered = sorted(acks, key=_id)
         finals = [ack for ack in ordered if ack.state in FINAL_STATES]
         others = [ack for ack in ordered if ack.state not in FINAL_STATES]
+        flows = [ack for ack in finals if ack.flow_id is not None or ack.is_awaited]
+        if flows:
+            finals = [ack for ack in finals if ack.flow_id is None and not ack.is_awaited]
         statements: list[tuple[str, dict[str, Any]]] = []
         if finals:
             statements.append(
@@ -143,33 +148,61 @@ class PostgresFetcher(Session):
             delays = array([min(max(ack.delay, 0.0), _LONGEST_DELAY) for ack in others])
             notes = texts(ack.note for ack in others)
             statements.append(("ack_requeue", {**ack_columns(others), "delay": delays, "note": notes, "now": now}))
-        answers = self.run_all(statements)
+        after = After()
+        if flows:
+            is_awaited = any(ack.is_awaited for ack in flows)
+            statements.append(flow_statement(flows, now, as_events=not is_awaited))
+            if is_awaited:
+                answers, after = run_and_release(self, statements, now)
+            else:
+                answers = self.run_all(statements)
+            note(answers[-1], after, as_events=not is_awaited)
+        else:
+            answers = self.run_all(statements)
         if others:
-            woken = {queue for _, queue, state in answers[-1] if state == "available"}
+            back = answers[1 if finals else 0]
+            woken = {queue for _, queue, state in back if state == "available"}
             unspent = {ack.id for ack in others if not ack.is_spent}
             # These jobs keep their position in the queue, which another worker's fetch cursor may have passed.
-            woken |= {put_back(queue) for id, queue, state in answers[-1] if state == "available" and id in unspent}
+            woken |= {put_back(queue) for id, queue, state in back if state == "available" and id in unspent}
             if any(0 < ack.delay <= SOON_SECONDS for ack in others):
                 woken.add(STAGE)
             # The outcomes are stored: with an error the caller would send them again, as stale ones. Polling finds the jobs.
             with suppress(EngineUnavailable):
                 self.wake(woken)
         accepted = {row[0] for row in itertools.chain.from_iterable(answers)}
-        ended = [row for row in answers[0] if row[1] is not None] if finals else []
-        # Almost always none. Their claim is stale, or they have a cancel request and may not run again.
-        if others and (rest := [ack for ack in others if ack.id not in accepted]):
-            try:
-                rows = self.run("ack_cancelled", {**ack_columns(rest), "now": now})
-            except EngineUnavailable as error:
-                error.accepted, error.is_undone = frozenset(accepted), False
-                raise
-            accepted.update(row[0] for row in rows)
-            ended.extend(row for row in rows if row[1] is not None)
+        ended = [row for answer in answers[:1] if finals for row in answer if row[1] is not None]
+        ended += [row for answer in answers[-1:] if flows for row in answer if row[1] is not None]
+        # Almost always none. Their claim is stale, or they have a cancel request and may not run again, or others began to wait
+        # for them while they executed.
+        if len(accepted) < len(acks) and (rest := [ack for ack in acks if ack.id not in accepted]):
+            ended += [row for row in self._ack_rest(rest, accepted, after, now) if row[1] is not None]
         if ended:
             # The outcomes are stored. If this fails, the stager finds these follow-ups.
             with suppress(EngineUnavailable):
-                self.wake(release(self, [key for _, key in ended], now))
+                self.wake(release(self, [row[1] for row in ended], now))
+        if after:
+            settle(self, after, now)
         return Acked(accepted)
+
+    def _ack_rest(self, acks: Sequence[Ack], accepted: set[int], after: After, now: datetime | None) -> list[Any]:
+        """Store outcomes in the cases that are rare; return the rows, and add to ``accepted`` and ``after``."""
+        finals = [ack for ack in acks if ack.state in FINAL_STATES and ack.flow_id is None and not ack.is_awaited]
+        others = [ack for ack in acks if ack.state not in FINAL_STATES]
+        statements = [flow_statement(finals, now, as_events=True)] if finals else []
+        if others:
+            statements.append(("ack_cancelled", {**ack_columns(others), "now": now}))
+        found: list[Any] = []
+        try:
+            for name, params in statements:
+                rows = self.run(name, params)
+                note(rows, after, as_events=True)
+                accepted.update(row[0] for row in rows)
+                found += rows
+        except EngineUnavailable as error:
+            error.accepted, error.is_undone = frozenset(accepted), False
+            raise
+        return found
 
     def _ack_taken(self, acks: Sequence[Ack], now: datetime | None) -> Acked:
         taken = [ack for ack in acks if ack.taken is not None]

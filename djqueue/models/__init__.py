@@ -20,8 +20,6 @@ because the admin shows jobs in Redis too.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 from django.db import models
@@ -30,26 +28,26 @@ from django.utils.translation import gettext_lazy as _
 
 from djqueue.jobs.records import NOBODY
 from djqueue.jobs.states import FINAL_STATES, JobState
+from djqueue.models.fields import NEVER, Moment
+from djqueue.models.flows import Dependency, Flow, FlowCount, FlowEvent
 
-NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-"""``attempted_at`` of a job that was never claimed: as wide as the value with which the claim replaces it."""
-
-
-class Moment(models.DateTimeField):  # type: ignore[type-arg]
-    """A time. Times that Python cannot represent, such as infinity, are read as the earliest or latest that it can.
-
-    djqueue never writes such a time, but the admin must be able to show a row that was edited by hand.
-    """
-
-    def select_format(self, compiler: Any, sql: str, params: Any) -> tuple[str, Any]:
-        return (
-            f"CASE WHEN {sql} IS NOT NULL THEN GREATEST(LEAST({sql}, TIMESTAMPTZ '9999-01-01 00:00:00+00'),"
-            " TIMESTAMPTZ '0001-01-02 00:00:00+00') END"
-        ), [*params, *params]
-
-    def deconstruct(self) -> tuple[str, str, Any, Any]:
-        name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.DateTimeField", args, kwargs
+__all__ = [
+    "AbstractJob",
+    "CronEntry",
+    "CronTick",
+    "Dependency",
+    "FinishedJob",
+    "Flow",
+    "FlowCount",
+    "FlowEvent",
+    "Job",
+    "Leader",
+    "OutboxRow",
+    "Queue",
+    "Scheduler",
+    "UniqueKey",
+    "Worker",
+]
 
 
 class AbstractJob(models.Model):

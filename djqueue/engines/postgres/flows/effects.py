@@ -1,0 +1,104 @@
+"""What the end of a job does to the jobs and flows that wait for it: verbs inside a transaction.
+
+``After`` collects what is left to be done once that transaction has committed: queues to wake, counts to be added up, events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from djqueue.engines.postgres.columns import array, numbers
+from djqueue.engines.postgres.execution import Execute
+from djqueue.engines.protocol import STAGE
+
+
+class End(NamedTuple):
+    """The end of a job or a flow, as ``flow_release.sql`` takes it."""
+
+    id: int
+    state: str
+    only_id: int | None = None
+    """The one dependent for which it takes effect. None: for all."""
+
+
+@dataclass(slots=True)
+class After:
+    """What follows the commit."""
+
+    queues: set[str] = field(default_factory=set)
+    counts: list[int] = field(default_factory=list)
+    """Ids of rows to be added up."""
+    has_events: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.counts or self.has_events)
+
+    def add(self, other: After) -> None:
+        self.queues |= other.queues
+        self.counts += other.counts
+        self.has_events |= other.has_events
+
+
+def release(execute: Execute, ends: Sequence[End], after: After, now: datetime | None) -> None:
+    """Release the jobs that wait for nothing else, and stop those that can no longer begin."""
+    if not ends:
+        return
+    params: dict[str, Any] = {
+        "id": numbers([end.id for end in ends]),
+        "state": array([end.state for end in ends]),
+        "only_id": array(["NULL" if end.only_id is None else end.only_id for end in ends]),
+        "now": now,
+    }
+    [(queues, _, is_scheduled, has_stops)] = execute("flow_release", params)
+    after.queues.update(queues)
+    if is_scheduled:
+        after.queues.add(STAGE)
+    if has_stops and (stopped := execute("flow_stop", params)):
+        after.counts += stopped[0][1] or ()
+        after.has_events = True
+
+
+def fold(execute: Execute, counts: Sequence[int] | None, limit: int, after: After, now: datetime | None) -> int:
+    """Add up counts (None: the oldest that were left behind), finish flows that are full, and their wholes; return how many counts.
+
+    A flow is looked at in a statement after the one that locks it: two last parts would each miss the other's end otherwise.
+    """
+    ids = None if counts is None else numbers(list(counts))
+    rows = execute("flow_fold", {"ids": ids, "limit": limit, "now": now})
+    full = [id for id, may_be_done, *_ in rows if may_be_done]
+    failing = [id for id, _, is_failing, *_ in rows if is_failing]
+    after.has_events |= bool(rows) and rows[0][4]
+    while full or failing:
+        release(execute, [End(id, "failing") for id in failing], after, now)
+        finished = execute("flow_finish", {"ids": numbers(full), "now": now}) if full else []
+        release(execute, [End(id, state) for id, _, is_awaited, state in finished if is_awaited], after, now)
+        failed = {id for id, _, _, state in finished if state == "failed"}.union(failing)
+        parts = {id for id, whole_id, _, _ in finished if whole_id is not None}.union(failing)
+        wholes = _wholes(execute, parts, failed, now) if parts else []
+        full = [id for id, _, _ in wholes]
+        failing = [id for id, is_failing, _ in wholes if is_failing]
+        after.has_events |= bool(wholes) and wholes[0][2]
+    return int(rows[0][3]) if rows else 0
+
+
+def _wholes(execute: Execute, parts: Iterable[int], failed: Iterable[int], now: datetime | None) -> Any:
+    return execute("flow_whole", {"ids": numbers(sorted(parts)), "failed": numbers(sorted(failed)), "now": now})
+
+
+def link(execute: Execute, upstream: int, downstream: int, rule: str, after: After, now: datetime | None) -> None:
+    """Let a stored job wait for what was stored before it."""
+    [(has_ended, is_failing, queue)] = execute(
+        "flow_link", {"upstream": upstream, "downstream": downstream, "rule": rule}
+    )
+    if queue is not None:
+        after.queues.add(queue)
+    state = "failing" if is_failing and rule == "f" else None
+    if has_ended:
+        for (state,) in execute("flow_link_states", {"upstream": upstream}):
+            # The rule for a failure is met by the first one of a flow.
+            state = "failing" if state == "failed" and rule == "f" else state
+    if state is not None:
+        release(execute, [End(upstream, state, downstream)], after, now)

@@ -1,0 +1,165 @@
+"""The transactions in which ends outside an ack take effect, and in which counts are added up.
+
+Right after a commit, the process that committed does it. What it leaves, because it died or because its transaction is not Django's, the
+stager finds within a second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, cast
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.rows import TupleRow
+
+from djqueue.adapters.django import commit_hooks
+from djqueue.engines.postgres.direct import is_own_transaction
+from djqueue.engines.postgres.execution import Execute, run_on
+from djqueue.engines.postgres.flows.effects import After, End, fold, link, release
+from djqueue.engines.postgres.session import Session
+from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.jobs.flows import Settled
+
+logger = logging.getLogger("djqueue.flow")
+
+_ENDS_LIMIT = 1000
+_ROUNDS = 100
+"""What a committer does at most for others; the stager does the rest."""
+
+Work = Callable[[Execute], Any]
+Transact = Callable[[Work], Any]
+
+
+class Settler:
+    """``transact`` runs a function in a transaction of its own, and again after a deadlock."""
+
+    def __init__(self, transact: Transact, now: datetime | None = None) -> None:
+        self._transact = transact
+        self._now = now
+        self.queues: set[str] = set()
+        """Queues to wake."""
+
+    def after(self, after: After) -> None:
+        """Do what follows a commit: add up the counts of the transaction, and let the events take effect."""
+        rest = After()
+        rest.add(after)
+        for _ in range(_ROUNDS):
+            if rest.counts:
+                rest.add(self._fold_own(rest))
+            elif rest.has_events:
+                done, count = self._event(_ENDS_LIMIT)
+                rest.add(done)
+                if not count:
+                    break
+            else:
+                break
+        self.queues |= rest.queues
+
+    def settle(self, limit: int) -> Settled:
+        """Do what was left behind."""
+        rest, counts = self._fold(None, limit)
+        events = 0
+        while events < limit:
+            if rest.counts:
+                rest.add(self._fold_own(rest))
+                continue
+            done, count = self._event(limit)
+            rest.add(done)
+            events += count
+            if not count:
+                break
+        self.queues |= rest.queues
+        return Settled(events, counts, counts >= limit or events >= limit)
+
+    def _fold_own(self, rest: After) -> After:
+        ids, rest.counts = rest.counts, []
+        return self._fold(ids, len(ids))[0]
+
+    def _fold(self, ids: list[int] | None, limit: int) -> tuple[After, int]:
+        def work(execute: Execute) -> tuple[After, int]:
+            after = After()
+            return after, fold(execute, ids, limit, after, self._now)
+
+        result: tuple[After, int] = self._transact(work)
+        return result
+
+    def _event(self, limit: int) -> tuple[After, int]:
+        """Let the oldest events of one kind take effect; return how many."""
+        for kinds, at_most in ((["ended"], limit), (["link"], 1)):
+
+            def work(execute: Execute, kinds: list[str] = kinds, at_most: int = at_most) -> tuple[After, int]:
+                after = After()
+                events = execute("flow_events", {"kinds": kinds, "limit": at_most})
+                release(execute, [End(event[2], event[3]) for event in events if event[1] == "ended"], after, self._now)
+                for _, kind, subject, _, detail in events:
+                    if kind == "link":
+                        wish = json.loads(detail)
+                        link(execute, wish["upstream"], subject, wish["rule"], after, self._now)
+                return after, len(events)
+
+            after, count = self._transact(work)
+            if count:
+                return after, count
+        return After(), 0
+
+
+def on_session(session: Session) -> Transact:
+    """Return a function that runs transactions on a connection of djqueue's own."""
+
+    def transact(work: Work) -> Any:
+        def in_transaction(connection: psycopg.Connection[TupleRow]) -> Any:
+            with connection.transaction(), connection.cursor() as cursor:
+                return work(run_on(cursor))
+
+        return session.attempt(in_transaction)
+
+    return transact
+
+
+def settle_after_commit(connection: BaseDatabaseWrapper, *, wakes: bool, after: After | None = None) -> None:
+    """Let events of the caller's transaction take effect as soon as it has committed.
+
+    ``after``: what else follows the commit. In a transaction that Django does not manage it is left to the stager.
+    """
+    hook = _Hook(connection, wakes)
+    hook.after.add(after or After(has_events=True))
+    if not connection.in_atomic_block:
+        if is_own_transaction(connection):
+            hook()
+    elif (pending := _pending(connection)) is not None:
+        pending.after.add(hook.after)
+    else:
+        transaction.on_commit(hook, using=connection.alias, robust=True)
+        connection._djqueue_settle = (hook, len(commit_hooks(connection)) - 1)  # type: ignore[attr-defined]
+
+
+class _Hook:
+    def __init__(self, connection: BaseDatabaseWrapper, wakes: bool) -> None:
+        self._connection = connection
+        self._wakes = wakes
+        self.after = After()
+
+    def __call__(self) -> None:
+        def transact(work: Work) -> Any:
+            with transaction.atomic(self._connection.alias), self._connection.cursor() as cursor:
+                return work(run_on(cursor))
+
+        settler = Settler(transact)
+        try:
+            settler.after(self.after)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("Could not settle workflows right after the commit; the stager will: %s", error)
+        if self._wakes and settler.queues:
+            wake_after_commit(self._connection, settler.queues)
+
+
+def _pending(connection: BaseDatabaseWrapper) -> _Hook | None:
+    """Return the hook of this transaction, as ``wakes`` does."""
+    hook, place = getattr(connection, "_djqueue_settle", (None, 0))
+    hooks = commit_hooks(connection)
+    return cast(_Hook, hook) if hook is not None and place < len(hooks) and hooks[place][1] is hook else None

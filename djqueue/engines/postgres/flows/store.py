@@ -1,0 +1,19 @@
+"""The verbs of workflows on the application's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import connections
+
+from djqueue.engines.postgres.application import Application
+from djqueue.engines.postgres.flows.insert import insert_flow
+from djqueue.jobs.flows import FlowJob, InsertedFlow, NewFlow
+
+
+class PostgresFlows(Application):
+    def insert_flow(
+        self, flows: Sequence[NewFlow], jobs: Sequence[FlowJob], *, now: datetime | None = None
+    ) -> InsertedFlow:
+        return insert_flow(connections[self.alias], flows, jobs, now, wakes=self.listen)

@@ -1,0 +1,5 @@
+-- Leave events that let jobs wait for what is stored already: see flow_link.sql.
+-- Params: upstream bigint[], downstream bigint[], rule text[].
+INSERT INTO djqueue_flowevent (kind, subject_id, detail)
+SELECT 'link', downstream, jsonb_build_object('upstream', upstream, 'rule', rule)
+FROM unnest(%(upstream)s::bigint[], %(downstream)s::bigint[], %(rule)s::text[]) AS wish (upstream, downstream, rule)
