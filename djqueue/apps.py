@@ -19,7 +19,7 @@ if (
     from djqueue.runtime import logs, signals
 
     signals.leave_at_once()
-    logs.never_wait_for_readers()
+    logs.tolerate_closed_streams()
 
 
 class DjqueueConfig(AppConfig):

@@ -50,7 +50,7 @@ def environment(worker: UUID) -> dict[str, str]:
 def main(config: dict[str, Any]) -> None:
     # Until the worker is ready it runs nothing, so SIGTERM ends it at once.
     process.hear(_die)
-    logs.never_wait_for_readers()
+    logs.tolerate_closed_streams()
     control = socket.socket(fileno=config["control_fd"])
     if differences := parent_settings.differences(config["settings"], config["spec"]["backend"]):
         with suppress(OSError):

@@ -84,12 +84,6 @@ def fail_in_unicode(characters: int) -> None:
     raise RuntimeError("\N{EURO SIGN}" * characters * 20 if characters > 3 else "\N{EURO SIGN}" * characters + " \xe9")
 
 
-@task(max_attempts=1)
-def shout(characters: int) -> None:
-    print("x" * characters)
-    raise RuntimeError("x" * characters)
-
-
 @task
 def return_euro() -> str:
     return "\N{EURO SIGN}"

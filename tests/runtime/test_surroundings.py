@@ -20,7 +20,7 @@ from djqueue.runtime import logs, parent_settings
 from djqueue.runtime.claims import ClaimBlock
 from tests.backlog import engine, states, stored
 from tests.ledger import tasks
-from tests.processes import environment, eventually, worker
+from tests.processes import environment, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("store")]
 
@@ -60,47 +60,6 @@ class TestStreams:
             assert running.wait() == 0, running.log
 
         assert running.log.count("grüß Gott") == 2
-
-    @pytest.mark.parametrize("logging_of", ["worker", "project"])
-    def test_a_log_whose_reader_stands_still_stops_neither_jobs_nor_the_end(self, logging_of: str) -> None:
-        reader, writer = os.pipe()
-        with open(reader, "rb") as log:
-            settings = {"DJANGO_SETTINGS_MODULE": "tests.faults.settings", "DJQUEUE_TEST_LOGGING": "1"}
-            with open(writer, "wb") as pipe:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "django", "runworker", "--concurrency", "4"],
-                    env={**environment(), **(settings if logging_of == "project" else {})},
-                    stdout=pipe,
-                    stderr=pipe,
-                )
-            try:
-                # Of each job more than a line: its output and its traceback together fill the pipe many times over.
-                tasks.shout.enqueue_many(((200_000,), {}) for _ in range(10))
-                eventually(lambda: states() == {"discarded": 10}, 120)
-                process.terminate()
-                assert process.wait(80) == 0
-            finally:
-                process.kill()
-            # What was written before the pipe was full is there.
-            assert log.read(5)
-
-    def test_how_much_was_dropped_is_written_when_the_reader_reads_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(logs, "PATIENCE_SECONDS", 0.1)
-        reader, writer = os.pipe()
-        with open(reader, "rb", buffering=0) as log, open(writer, "w", buffering=1, encoding="utf-8") as pipe:
-            monkeypatch.setattr(sys, "stdout", sys.stdout)  # replaced too, and restored after the test
-            monkeypatch.setattr(sys, "stderr", pipe)
-            logs.never_wait_for_readers()
-            for number in range(300):
-                print(f"{number:03} {'x' * 995}", file=sys.stderr)
-            kept = log.read(1_000_000)
-            print("again", file=sys.stderr)
-
-            assert kept.startswith(b"000 x")
-            dropped = 300 * 1000 - len(kept)
-            assert dropped > 0
-            note = f"[djqueue: {dropped} bytes of output were dropped, because their reader did not read.]"
-            assert log.read(1000).decode().splitlines() == ["", note, "again"]
 
 
 class TestSettings:
