@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from djqueue.jobs.silence import SILENT_SECONDS
 from djqueue.maintenance.lifeline import Lost
-from djqueue.maintenance.silence import SILENT_SECONDS
 from djqueue.runtime.children import Child
 
 _END = "The process is killed and replaced."

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from djqueue.maintenance.silence import SILENT_SECONDS
+from djqueue.jobs.silence import SILENT_SECONDS
 from djqueue.models import Worker
 from djqueue.runtime import losses
 from tests.processes import worker
