@@ -16,7 +16,7 @@ _FORGOTTEN = f"The store has no row for it: the store was emptied, has lost data
 def refusal(*, is_marked: bool, silent_seconds: float) -> str:
     """Describe why the store does not take a worker's heartbeat; ``is_marked``: its row is there and marked as dead.
 
-    After a long silence the row of a worker whose jobs were rescued is deleted, so a missing row is no sign of lost data.
+    After a long silence the row of a worker whose jobs were rescued is deleted, so a missing row does not mean that data were lost.
     """
     if is_marked:
         return _DEAD
