@@ -118,6 +118,6 @@ def test_a_worker_whose_receivers_hang_says_where_and_is_replaced() -> None:
 
         assert running.log.count("worker.recycling") >= 2, running.log
         assert "job.lingering job=" in running.log
-        assert "in _receive\n    time.sleep(seconds)" in running.log
+        assert "in _receive\n    time.sleep(seconds)" in running.log, running.log
         assert "worker.lost" not in running.log
     assert set(FinishedJob.objects.values_list("attempt", flat=True)) == {1}
