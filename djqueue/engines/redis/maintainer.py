@@ -14,6 +14,7 @@ from djqueue.engines.redis.pruning import BEGINNING, PAGE, cutoffs
 from djqueue.engines.redis.rescue import rescue
 from djqueue.engines.redis.session import Session, name_of
 from djqueue.exceptions import EngineDenied, EngineRefused
+from djqueue.jobs.flows import Settled
 from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
 
 logger = logging.getLogger("djqueue.engine")
@@ -34,6 +35,9 @@ class RedisMaintainer(Session):
             if staged < wanted:
                 break
         return Staged(count, sorted(queues), None if next_in is None else next_in / 1e6)
+
+    def settle(self, limit: int = 1000, *, now: datetime | None = None) -> Settled:
+        return Settled()
 
     def rescue(
         self,
