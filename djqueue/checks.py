@@ -1,15 +1,15 @@
 """System checks of a project's settings, run by ``manage.py check`` and by a starting worker.
 
-The tasks framework calls ``check()`` of every backend in TASKS, which calls ``check_store``. On
-Django 5.2 it does so only if the app ``django_tasks`` is installed; otherwise the check registered here
-does. Importing this module registers the checks: a project without djqueue in INSTALLED_APPS must be told of that too, and it
-imports this module with the backend in its TASKS.
+``check_backends`` calls ``check()`` of every backend in TASKS, which calls ``check_store``. On Django 5.2 the app
+``django_tasks`` does so if it is installed. Importing this module registers the checks: a project without djqueue in
+INSTALLED_APPS must be told of that too, and it imports this module with the backend in its TASKS.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +19,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from djqueue import compat, conf, extras, stores
+from djqueue.adapters.django import take_over_check
 from djqueue.exceptions import EngineDenied, EngineUnavailable, InvalidOptions
 from djqueue.jobs.names import is_queue_name
 from djqueue.stores import Store
@@ -100,10 +101,25 @@ def report_missing_app(alias: str) -> None:
 
 @register
 def check_backends(app_configs: object = None, **kwargs: Any) -> Iterable[CheckMessage]:
-    """Check every backend in TASKS if the framework does not do it itself."""
-    if compat.FRAMEWORK == "django_tasks" and not apps.is_installed("django_tasks"):
-        for backend in compat.task_backends.all():
+    """Check every backend in TASKS in place of the framework, whose check raises if a backend cannot be imported."""
+    if compat.FRAMEWORK == "django_tasks" and apps.is_installed("django_tasks"):
+        return
+    for alias in compat.task_backends:
+        try:
+            backend = compat.task_backends[alias]
+        except compat.InvalidTaskBackend as error:
+            yield Error(
+                f"The backend {alias!r} cannot be used: {error}",
+                hint=f"Correct TASKS[{alias!r}]['BACKEND'], or install the package that it needs.",
+                obj=f"TASKS[{alias!r}]",
+                id="djqueue.E008",
+            )
+        else:
             yield from backend.check()
+
+
+if compat.FRAMEWORK == "django.tasks":
+    take_over_check(import_module("django.tasks.checks").check_tasks)
 
 
 @register(Tags.database)

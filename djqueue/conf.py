@@ -124,7 +124,7 @@ _TLS_PARAMETERS = (
     "ssl_min_version",
     "ssl_password",
 )
-_RANGES: dict[str, tuple[float, float]] = {
+_RANGES: dict[str, tuple[float, float]] = {  # every option that is a number has its entry here
     "max_attempts": (1, 1_000_000),
     "max_args_bytes": (1024, MAX_ARGS_BYTES),
     "max_result_bytes": (1024, 64 * 1024 * 1024),

@@ -24,6 +24,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, async_to_sync, syn
 from django.conf import Settings, UserSettingsHolder
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Group
+from django.core.checks.registry import registry
 from django.core.signals import request_finished
 from django.db import connections, transaction
 from django.db.models.signals import pre_delete
@@ -195,6 +196,12 @@ def test_raw_delete(django_assert_num_queries: Any) -> None:
     finally:
         pre_delete.disconnect(listen)
     assert not Group.objects.exists()
+
+
+def test_registered_system_checks() -> None:
+    """``checks.check_backends`` takes the place of the check of ``django.tasks``; without it both would run."""
+    assert isinstance(registry.registered_checks, set)
+    assert not [check for check in registry.get_checks() if check.__module__ == "django.tasks.checks"]
 
 
 def test_wrapped_settings() -> None:

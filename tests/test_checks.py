@@ -136,6 +136,18 @@ def test_t28_it_is_told_though_the_tasks_are_imported_while_the_checks_run(
     assert "Add 'djqueue' to INSTALLED_APPS" in done.stderr
 
 
+def test_a_backend_that_cannot_be_imported_is_an_error_beside_those_of_the_others() -> None:
+    default = {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"max_atempts": 3}}
+    with override_settings(TASKS={"default": default, "other": {"BACKEND": "djqueue.backends.PostgrsBackend"}}):
+        found = {message.id: message for message in run_checks() if str(message.id).startswith("djqueue.")}
+
+    assert set(found) == {"djqueue.E002", "djqueue.E008"}
+    message = found["djqueue.E008"]
+    assert "'other'" in message.msg
+    assert "PostgrsBackend" in message.msg
+    assert (message.obj, bool(message.hint)) == ("TASKS['other']", True)
+
+
 def test_manage_py_check_ends_with_the_error() -> None:
     backends = {"default": {"BACKEND": "djqueue.backends.PostgresBackend", "OPTIONS": {"max_atempts": 3}}}
 

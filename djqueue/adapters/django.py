@@ -8,6 +8,7 @@ from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
+from django.core.checks.registry import registry
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
@@ -16,6 +17,17 @@ CommitHook = tuple[set[str], Callable[[], object], bool]
 
 commit_hooks: Callable[[BaseDatabaseWrapper], list[CommitHook]] = attrgetter("run_on_commit")
 """Return the ``on_commit`` callbacks of the open transaction, in order: each with the savepoints it belongs to. Not a copy."""
+
+
+def is_registered(connection: BaseDatabaseWrapper, hook: object, place: int) -> bool:
+    """Return whether an ``on_commit`` callback is still at the position at which it was registered.
+
+    Django removes callbacks with their savepoint and clears them at the end of a transaction. Checking one position instead of
+    searching the list keeps ten thousand enqueues linear if the application has ten thousand callbacks too.
+    """
+    hooks = commit_hooks(connection)
+    return place < len(hooks) and hooks[place][1] is hook
+
 
 savepoints: Callable[[BaseDatabaseWrapper], list[str]] = attrgetter("savepoint_ids")
 """Return the names of the open savepoints, outermost first. Not a copy."""
@@ -78,6 +90,11 @@ def take_connection_pools() -> object:
 def delete_rows(rows: QuerySet[Any], alias: str) -> None:
     """Delete in one statement. ``delete()`` reads the rows first if any receiver is connected to a deletion signal."""
     rows._raw_delete(alias)
+
+
+def take_over_check(check: Callable[..., object]) -> None:
+    """Remove a registered system check, so that djqueue can run what it does."""
+    registry.registered_checks.discard(check)
 
 
 def loaded_settings(settings: Any) -> Any:

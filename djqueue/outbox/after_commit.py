@@ -23,7 +23,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import telemetry
-from djqueue.adapters.django import commit_hooks, savepoints
+from djqueue.adapters.django import commit_hooks, is_registered, savepoints
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.encoding import Encoded
 from djqueue.jobs.moments import as_aware
@@ -176,14 +176,8 @@ def following(
     hooks = commit_hooks(connection)
     known, place = pending.get(backend, (None, 0))
     hook = None if known is None else known()
-    # Django drops hooks with their savepoint, so each savepoint needs its own hook. Checking one position instead of
-    # the whole list keeps ten thousand enqueues linear if the application has ten thousand hooks too.
-    if (
-        hook is not None
-        and place < len(hooks)
-        and hooks[place][1] is hook
-        and hooks[place][0] == set(savepoints(connection))
-    ):
+    # Django drops hooks with their savepoint, so each savepoint needs its own hook.
+    if hook is not None and is_registered(connection, hook, place) and hooks[place][0] == set(savepoints(connection)):
         return hook
     hook = AfterCommit(engine, outbox, stock)
     transaction.on_commit(hook, using=connection.alias, robust=True)

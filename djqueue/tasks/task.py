@@ -1,7 +1,7 @@
 """``@task`` and ``Task``: Django's Task with djqueue's options.
 
 An option is one field with its check (``options.py``). ``task()``, ``using()``, pickling and validation read the fields, so
-a new option needs no other change.
+a new option needs no other change than its keyword in the overload of ``task()``.
 
 ``Task`` is a plain subclass of the framework's slotted dataclass, without ``slots=True`` of its own, where
 zero-argument ``super()`` fails. Django 6.0 has no defaults for the base fields, so all of them are passed

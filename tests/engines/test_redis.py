@@ -15,6 +15,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import msgpack
 import pytest
 import redis
 
@@ -24,7 +25,7 @@ from djqueue.engines.redis import RedisEngine, client
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.lists import JobFilter
-from djqueue.jobs.records import Ack, NewJob, WorkerInfo
+from djqueue.jobs.records import Ack, NewJob, UniqueRule, WorkerInfo
 from djqueue.jobs.states import JobState
 from tests import stores
 from tests.proxy import Proxy, proxy
@@ -503,6 +504,38 @@ class TestValues:
         stored = engine.get(inserted.id)
         assert (stored.args, stored.kwargs, stored.meta) == ([value], {"k": value}, {"k": value})
         assert repr(stored.result) == repr(value)
+
+    def test_a_value_of_another_type_at_a_unique_key_is_named(self, engine, admin):
+        admin.rpush("{djqueue}:unique:mine", 1)
+
+        for jobs in ([NewJob("tests.task", unique_key="mine")], [NewJob("tests.task", unique_key="mine")] * 2):
+            with pytest.raises(EngineRefused, match=r"\{djqueue\}:unique:mine does not hold a string"):
+                engine.insert(jobs)
+
+        assert engine.count(JobFilter()).count == 0
+
+    def test_what_a_newer_version_adds_at_the_end_of_a_job_is_ignored(self, engine, admin):
+        first = engine.insert_one(NewJob("tests.task", args='["a"]', unique_key="mine", queue="added"))
+        key = f"{{djqueue}}:job:{first.id}"
+        admin.set(key, msgpack.packb([*msgpack.unpackb(admin.get(key)), "new"]))
+
+        again = engine.insert(
+            [NewJob("tests.task", unique_key="mine", delay=timedelta(days=1))], rule=UniqueRule(reschedule=True)
+        )
+        assert (again[0].id, again[0].was_duplicate) == (first.id, True)
+        assert engine.get(first.id).args == ["a"]
+        engine.retry([first.id])
+        with a_worker(engine) as (worker, me):
+            [job] = worker.fetch("added", 9, me)
+            admin.set(key, msgpack.packb([*msgpack.unpackb(admin.get(key)), "newer"]))
+            assert engine.get(first.id).state == JobState.EXECUTING
+            assert worker.ack([Ack(job.id, job.claim, JobState.RETRYABLE, error="{}")]).accepted == {job.id}
+            run = f"{{djqueue}}:run:{first.id}"
+            values = msgpack.unpackb(admin.get(run))
+            admin.set(run, msgpack.packb([*values, *[False] * (17 - len(values)), "new"]))
+            assert engine.get(first.id).attempt == 1
+            [job] = worker.fetch("added", 9, me)
+            assert (job.args, job.attempt) == ('["a"]', 2)
 
     def test_texts_that_are_none_are_refused_and_nothing_is_stored(self, engine, admin):
         before = keys(admin)

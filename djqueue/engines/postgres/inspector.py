@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from django.db import connections
-
-from djqueue.engines.postgres import listing
-from djqueue.engines.postgres.application import Application
 from djqueue.engines.postgres.health import health
-from djqueue.engines.postgres.moments import rows_of
+from djqueue.engines.postgres.listing import PostgresListing, filter_params
 from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
 from djqueue.engines.postgres.rows import job_of
-from djqueue.engines.postgres.statements import sql
 from djqueue.jobs.health import Health
 from djqueue.jobs.lists import (
     Found,
     JobFilter,
-    JobPage,
-    ListedJob,
     Newest,
     QueueCounts,
     QueueRules,
-    Tally,
     WorkerStatus,
 )
 from djqueue.jobs.records import Job
@@ -34,27 +25,12 @@ NAMES_LIMIT = timedelta(milliseconds=200)
 _END = 2**63 - 1
 
 
-class PostgresInspector(Application):
+class PostgresInspector(PostgresListing):
     def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
         if not 0 < job_id < 2**63:
             return None
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("get"), {"id": job_id})
-            rows = rows_of(cursor)
+        rows = self.execute("get", {"id": job_id})
         return job_of(rows[0]) if rows else None
-
-    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
-        return listing.get_many(self.alias, ids)
-
-    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
-        return listing.page(self.alias, jobs, after, before, limit)
-
-    def tally(self, jobs: JobFilter) -> Tally:
-        return listing.tally(self.alias, jobs)
-
-    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
-        return listing.count_states(self.alias, jobs, limit)
 
     def quick_counts(self, *, limit: timedelta) -> list[QueueCounts] | None:
         try:
@@ -64,7 +40,7 @@ class PostgresInspector(Application):
             return None
 
     def queue_names(self) -> list[str]:
-        """Return the names of queues with jobs to run, at the price of one index descent each."""
+        """Takes one index descent per queue."""
         try:
             with time_limit(self.alias, NAMES_LIMIT):
                 return queue_names(self.alias)
@@ -75,27 +51,22 @@ class PostgresInspector(Application):
     def find(
         self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
     ) -> list[int]:
-        """Return the next ids, in their order, above ``after`` and up to ``last``."""
-        params = {**listing.filter_params(jobs), "after": after, "last": last, "limit": limit, "now": now}
+        params = {**filter_params(jobs), "after": after, "last": last, "limit": limit, "now": now}
         return sorted(id for table in _tables(jobs) for (id,) in self.execute(f"find_{table}", params))[:limit]
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
-        """Count jobs, up to a limit."""
         count = last = 0
         for table in _tables(jobs):
-            [(more, newest)] = self.execute(
-                f"count_{table}", {**listing.filter_params(jobs), "limit": limit, "now": now}
-            )
+            [(more, newest)] = self.execute(f"count_{table}", {**filter_params(jobs), "limit": limit, "now": now})
             count, last = min(limit, count + more), max(last, newest)
         return Found(count, last)
 
     def newest(
         self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
     ) -> Newest:
-        """Return the jobs of the highest ids, highest first."""
         # One more than asked for tells whether there are others.
         params = {
-            **listing.filter_params(jobs),
+            **filter_params(jobs),
             "before": _END if before is None else before,
             "limit": limit + 1,
             "now": now,
@@ -107,34 +78,26 @@ class PostgresInspector(Application):
         return Newest(newest, newest[-1].id if len(found) > limit else None)
 
     def now(self) -> datetime:
-        """Return the time by the database's clock."""
         [(now,)] = self.execute("now", {})
         return now  # type: ignore[no-any-return]
 
     def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(sql("counts"))
-            rows = cursor.fetchall()
         queues: dict[str, dict[str, int]] = {}
         oldest: dict[str, float] = {}
-        for queue, state, count, oldest_seconds in rows:
+        for queue, state, count, oldest_seconds in self.execute("counts", {}):
             queues.setdefault(queue, {})[state] = count
             if oldest_seconds is not None:
                 oldest[queue] = oldest_seconds
         return [QueueCounts(queue, states, oldest.get(queue)) for queue, states in queues.items()]
 
     def queues(self) -> list[QueueRules]:
-        """Return the queues about which somebody decided something."""
         return list(map(QueueRules._make, self.execute("queues", {})))
 
     def workers(self) -> list[WorkerStatus]:
-        """Return the workers that the store knows."""
         workers = map(WorkerStatus._make, self.execute("workers", {}))
         return [worker._replace(queues=json.loads(str(worker.queues))) for worker in workers]
 
     def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
         return health(self.alias)
 
 

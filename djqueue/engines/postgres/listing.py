@@ -20,7 +20,7 @@ from typing import Any
 from django.db import connections
 
 from djqueue.engines.listing import BEGINNING, READ_LIMIT, invalid_position, states_of_list
-from djqueue.engines.postgres.application import states_of
+from djqueue.engines.postgres.application import Application, states_of
 from djqueue.engines.postgres.moments import FIRST, rows_of
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
 from djqueue.engines.postgres.statements import sql
@@ -125,20 +125,46 @@ def filter_params(jobs: JobFilter) -> dict[str, Any]:
     return params
 
 
-def page(alias: str, jobs: JobFilter, after: str, before: str, limit: int) -> JobPage:
-    """Read a page; see ``Inspector.page``."""
-    listed = _List(alias, jobs)
-    if before:
-        # One more than a page tells whether there are others.
-        found, is_cut, _ = _read(listed, listed.decode(before), limit + 1, is_reversed=True)
-        if len(found) > limit or is_cut:
-            rows = found[:limit][::-1]
-            return _page(listed, rows, is_first=False, has_older=bool(rows), is_cut=is_cut)
-        # A page before that is not full is the first one: show that whole.
-    start = None if before else listed.decode(after)
-    rows, is_cut, on = _read(listed, start, limit + 1, is_reversed=False)
-    has_older = len(rows) > limit
-    return _page(listed, rows[:limit], is_first=start is None, has_older=has_older, is_cut=is_cut, on=on)
+class PostgresListing(Application):
+    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
+        listed = _List(self.alias, jobs)
+        if before:
+            # One more than a page tells whether there are others.
+            found, is_cut, _ = _read(listed, listed.decode(before), limit + 1, is_reversed=True)
+            if len(found) > limit or is_cut:
+                rows = found[:limit][::-1]
+                return _page(listed, rows, is_first=False, has_older=bool(rows), is_cut=is_cut)
+            # A page before that is not full is the first one: show that whole.
+        start = None if before else listed.decode(after)
+        rows, is_cut, on = _read(listed, start, limit + 1, is_reversed=False)
+        has_older = len(rows) > limit
+        return _page(listed, rows[:limit], is_first=start is None, has_older=has_older, is_cut=is_cut, on=on)
+
+    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
+        # One statement over both tables: two could meet a job that is just finishing in neither.
+        tables = (f"SELECT {_COLUMNS} FROM {name} WHERE id = ANY(%(ids)s)" for name in _TABLES)  # noqa: S608  our own words
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(" UNION ALL ".join(tables) + " ORDER BY id", {"ids": [id for id in ids if 0 < id < 2**63]})
+            return _jobs(rows_of(cursor))
+
+    def tally(self, jobs: JobFilter) -> Tally:
+        """Count to the end if that is quick, otherwise up to 10,000, with the planner's estimate."""
+        listed = _List(self.alias, jobs)
+        some = listed.select("id", limit=COUNT_EXACTLY + 1)
+        count = _count(listed, f"SELECT count(*) FROM ({some}) AS found")  # noqa: S608  our own words
+        if count is not None and count <= COUNT_EXACTLY:
+            return Tally(count)
+        # Most tables of a few hundred thousand rows are counted in that time, too.
+        if count is not None and (everything := _count(listed, listed.select("count(*)"))) is not None:
+            return Tally(everything)
+        return Tally(max(0, (count or 0) - 1), is_exact=False, estimate=_estimate(listed))
+
+    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
+        listed = _List(self.alias, jobs)
+        try:
+            return dict(listed.run(f"{listed.select('state, count(*)')} GROUP BY state", limit))
+        except ReadTooSlow:
+            return None
 
 
 def _page(
@@ -213,27 +239,6 @@ def _with_beginnings(listed: _List, jobs: list[ListedJob]) -> list[ListedJob]:
     return [ListedJob._make([*job[:-4], *found.get(job.id, job[-4:])]) for job in jobs]
 
 
-def get_many(alias: str, ids: Collection[int]) -> list[ListedJob]:
-    """Return those that exist. One statement over both tables: two could meet a job that is just finishing in neither."""
-    tables = (f"SELECT {_COLUMNS} FROM {name} WHERE id = ANY(%(ids)s)" for name in _TABLES)  # noqa: S608  our own words
-    with connections[alias].cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(tables) + " ORDER BY id", {"ids": [id for id in ids if 0 < id < 2**63]})
-        return _jobs(rows_of(cursor))
-
-
-def tally(alias: str, jobs: JobFilter) -> Tally:
-    """Count what can be counted in a moment; else up to 10,000, with the planner's estimate."""
-    listed = _List(alias, jobs)
-    some = listed.select("id", limit=COUNT_EXACTLY + 1)
-    count = _count(listed, f"SELECT count(*) FROM ({some}) AS found")  # noqa: S608  our own words
-    if count is not None and count <= COUNT_EXACTLY:
-        return Tally(count)
-    # Most tables of a few hundred thousand rows are counted in that time, too.
-    if count is not None and (everything := _count(listed, listed.select("count(*)"))) is not None:
-        return Tally(everything)
-    return Tally(max(0, (count or 0) - 1), is_exact=False, estimate=_estimate(listed))
-
-
 def _estimate(listed: _List) -> int:
     with connections[listed.alias].cursor() as cursor:
         cursor.execute(f"EXPLAIN (FORMAT JSON) {listed.select('id')}", listed.params)
@@ -245,14 +250,5 @@ def _estimate(listed: _List) -> int:
 def _count(listed: _List, text: str) -> int | None:
     try:
         return int(listed.run(text, COUNT_LIMIT)[0][0])
-    except ReadTooSlow:
-        return None
-
-
-def count_states(alias: str, jobs: JobFilter, limit: timedelta) -> dict[str, int] | None:
-    """Count by state; see ``Inspector.count_states``."""
-    listed = _List(alias, jobs)
-    try:
-        return dict(listed.run(f"{listed.select('state, count(*)')} GROUP BY state", limit))
     except ReadTooSlow:
         return None

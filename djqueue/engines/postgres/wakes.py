@@ -11,7 +11,7 @@ from typing import cast
 from django.db import DatabaseError, InterfaceError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from djqueue.adapters.django import commit_hooks
+from djqueue.adapters.django import commit_hooks, is_registered
 from djqueue.engines.postgres.direct import is_own_transaction, run_prepared
 from djqueue.engines.postgres.statements import sql
 from djqueue.engines.protocol import SOON_SECONDS, STAGE
@@ -108,13 +108,6 @@ def seconds_until_due(new: NewJob, job: InsertedJob, *, is_rescheduled: bool = F
 
 
 def _pending(connection: BaseDatabaseWrapper) -> Wake | None:
-    """Return the hook of this transaction, if it is still at the index at which it was registered.
-
-    Django removes hooks with their savepoint and clears them at the end of a transaction. Checking one index instead of
-    searching the list keeps ten thousand enqueues with ten thousand hooks of the application linear.
-    """
+    """Return the hook of this transaction, if there is one."""
     wake, place = getattr(connection, "_djqueue_wake", (None, 0))
-    hooks = commit_hooks(connection)
-    if wake is not None and place < len(hooks) and hooks[place][1] is wake:
-        return cast(Wake, wake)
-    return None
+    return cast(Wake, wake) if wake is not None and is_registered(connection, wake, place) else None

@@ -1,4 +1,8 @@
-"""Encode and decode jobs as the scripts store them: msgpack with JSON texts, times in microseconds; see ``lua/lib.lua``."""
+"""Encode and decode jobs as the scripts store them: msgpack with JSON texts, times in microseconds; see ``lua/lib.lua``.
+
+A newer version of djqueue may add values at the end of a list. They are ignored here, so that during an upgrade the workers of
+both versions can run the jobs of both.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +109,7 @@ def read_pause(name: bytes, about: bytes) -> QueueRules:
     """Decode a pause. One that cannot be decoded still pauses its queue, so it is returned too."""
     queue = name.decode(errors="replace")
     try:
-        at, by, reason = unpack(about)
+        at, by, reason, *_ = unpack(about)
         return QueueRules(queue, moment(at), str(by), str(reason))
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
         return QueueRules(queue, _EPOCH, UNREADABLE, UNREADABLE)
@@ -115,8 +119,8 @@ def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any],
     """Decode a worker's info, its last beat and whether it is draining; return None if the entry is not a worker's."""
     try:
         UUID(id.decode())
-        name, hostname, pid, queues, concurrency = unpack(about)
-        _, beat_at, is_draining = unpack(beat)
+        name, hostname, pid, queues, concurrency, *_ = unpack(about)
+        _, beat_at, is_draining, *_ = unpack(beat)
         return [str(name), str(hostname), int(pid), {**queues}, int(concurrency)], int(beat_at), bool(is_draining)
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
         return None
@@ -145,7 +149,9 @@ def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, du
 
 
 def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
-    _, inserted, scheduled, expires, queue, priority, max_attempts, key, task, meta, (args, kwargs) = unpack(payload)
+    _, inserted, scheduled, expires, queue, priority, max_attempts, key, task, meta, (args, kwargs), *_ = unpack(
+        payload
+    )
     (
         state, attempt, claim, worker, attempted, started, finished, ready, result, errors, notes, rescheduled, reexpires,
         snoozed, interrupted, most_attempts, request,
@@ -193,7 +199,7 @@ def _json(text: str) -> Any:
 
 def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
     """Decode a fetched job."""
-    _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs) = unpack(payload)
+    _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs), *_ = unpack(payload)
     if run is None:
         inserted_at = moment(inserted)
         return ClaimedJob(
@@ -255,7 +261,7 @@ def _run(run: bytes | None) -> Sequence[Any]:
     done = unpack(run)
     if type(done) is not list or len(done) < _LEAST_RUN or type(done[0]) is not int:
         raise ValueError("What has happened to the job so far is not told there.")
-    return [*done, *_UNTOUCHED[len(done) :]]
+    return [*done[:_RUN_LENGTH], *_UNTOUCHED[len(done) :]]
 
 
 def _changed(now: float | bool, first: float | None) -> datetime | None:

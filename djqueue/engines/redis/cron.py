@@ -236,7 +236,7 @@ def _definition(text: str) -> CronDefinition:
 
 
 def _tick(line: bytes) -> CronTick:
-    _, nominal, at, outcome, reason, job, missed_from, by = unpack(line)
+    _, nominal, at, outcome, reason, job, missed_from, by, *_ = unpack(line)
     return CronTick(
         nominal_at=moment(int(nominal)) if nominal else None,
         at=moment(int(at)),

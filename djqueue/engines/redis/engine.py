@@ -10,8 +10,8 @@ from djqueue.engines.redis.codec import STATES, clock, columns, common, is_plain
 from djqueue.engines.redis.controller import RedisController
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.fetcher import RedisFetcher
-from djqueue.engines.redis.inspector import RedisInspector
 from djqueue.engines.redis.listener import RedisListener
+from djqueue.engines.redis.listing import RedisListing
 from djqueue.engines.redis.maintainer import RedisMaintainer
 from djqueue.engines.redis.parts import parts
 from djqueue.engines.redis.registrar import RedisRegistrar
@@ -27,7 +27,7 @@ _NOT_TRANSACTIONAL = (
 )
 
 
-class RedisEngine(RedisController, RedisInspector):
+class RedisEngine(RedisController, RedisListing):
     """Jobs on the server of one URL, under the keys of one prefix."""
 
     is_transactional = False

@@ -1,19 +1,17 @@
-"""Look for jobs by what they are: walks along the ids that there are, some hundred jobs at a time.
+"""Find jobs by scanning the ids, some hundred jobs at a time, so that the server runs other scripts in between.
 
-There is no index but that of the ids: one for every question would cost every job memory and every claim time, and who asks is a
-person or a command. Between two pages the server does what it has to do. But it is known where jobs of a state are kept, for
-other ends: when they are few, nobody walks past a million others to find them.
+Only ids are indexed: an index per question would cost each job memory and each claim time, and only users and commands search.
+The sets in which jobs of a state are kept anyway are used instead of a scan when they are small.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from djqueue.engines.redis import listing
 from djqueue.engines.redis.application import Application
 from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, moment, read_job, read_pause, read_worker
 from djqueue.engines.redis.health import health
@@ -21,21 +19,18 @@ from djqueue.jobs.health import Health
 from djqueue.jobs.lists import (
     Found,
     JobFilter,
-    JobPage,
-    ListedJob,
     Newest,
     QueueCounts,
     QueueRules,
-    Tally,
     WorkerStatus,
 )
 from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
 
 LOOK_AT = 500
-"""How many jobs one page looks at."""
+"""How many jobs one run of a script examines."""
 PATIENCE = 20_000
-"""How many jobs are looked at before somebody who waits is given what was found so far."""
+"""How many jobs a search examines before it returns what it has found so far, because a user waits for it."""
 _COUNTED = (JobState.AVAILABLE, JobState.EXECUTING, JobState.SCHEDULED, JobState.RETRYABLE, JobState.SUSPENDED)
 _END = 2**53
 _FIND_ALL = 2**31
@@ -43,19 +38,16 @@ _FIND_ALL = 2**31
 
 class RedisInspector(Application):
     def get(self, job_id: int) -> Job | None:
-        """Return the job, live or finished; None if there is none of this id."""
         if not 0 < job_id < 2**53:
             return None
         payload, *rest = self.client.run("get", job_id)
         return None if payload is None else read_job(job_id, payload, *rest)
 
     def now(self) -> datetime:
-        """Return the time by the server's clock."""
         seconds, rest = self.client.command("TIME")
         return moment(int(seconds) * 1_000_000 + int(rest))
 
     def counts(self) -> list[QueueCounts]:
-        """Count live jobs by queue and state."""
         rows = []
         for queue, *numbers, oldest in self.client.run("counts"):
             states = {state.value: count for state, count in zip(_COUNTED, numbers, strict=True) if count}
@@ -64,35 +56,18 @@ class RedisInspector(Application):
             )
         return rows
 
-    def get_many(self, ids: Collection[int]) -> list[ListedJob]:
-        return [listing.without_texts(job) for id in sorted(set(ids)) if (job := self.get(id)) is not None]
-
-    def page(self, jobs: JobFilter, *, after: str = "", before: str = "", limit: int = 100) -> JobPage:
-        """Return a page of a list of jobs; only pages after a position can be read."""
-        return listing.page(self.newest, jobs, after, before, limit)
-
-    def tally(self, jobs: JobFilter) -> Tally | None:
-        """Count live jobs of one queue or all, which the server counts anyway; None for any others."""
-        return listing.tally(self.counts, jobs)
-
-    def count_states(self, jobs: JobFilter, *, limit: timedelta) -> dict[str, int] | None:
-        return listing.count_states(self.newest, jobs, limit)
-
     def quick_counts(self, *, limit: timedelta) -> list[QueueCounts]:
-        """Count live jobs by queue and state, which the server does anyway."""
+        """Never takes long: the server counts jobs anyway."""
         return self.counts()
 
     def queue_names(self) -> list[str]:
-        """Return the names of queues with live jobs."""
         return [count.queue for count in self.counts()]
 
     def queues(self) -> list[QueueRules]:
-        """Return the queues about which somebody decided something."""
         flat = iter(self.client.run("queues"))
         return sorted(read_pause(name, about) for name, about in zip(flat, flat, strict=True))
 
     def workers(self) -> list[WorkerStatus]:
-        """Return the workers that the store knows."""
         now, about, beats, dead = self.client.run("workers")
         beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
         found = []
@@ -109,13 +84,11 @@ class RedisInspector(Application):
         return sorted(found, key=lambda worker: (worker.name, worker.id))
 
     def health(self) -> Health:
-        """Look at everything that tells whether jobs flow."""
         return health(self.client)
 
     def find(
         self, jobs: JobFilter, *, after: int = 0, last: int, limit: int = 1000, now: datetime | None = None
     ) -> list[int]:
-        """Return the next ids, in their order, above ``after`` and up to ``last``."""
         found: list[int] = []
         for ids in self._walk(jobs, after, last, limit, now):
             found += map(int, ids)
@@ -124,7 +97,6 @@ class RedisInspector(Application):
         return found[: max(0, limit)]
 
     def count(self, jobs: JobFilter, *, limit: int = 1_000_000, now: datetime | None = None) -> Found:
-        """Count jobs, up to a limit."""
         last = int(self.client.run("last_id"))
         count = 0
         for ids in self._walk(jobs, 0, last, _FIND_ALL, now):
@@ -136,7 +108,6 @@ class RedisInspector(Application):
     def newest(
         self, jobs: JobFilter, *, before: int | None = None, limit: int = 100, now: datetime | None = None
     ) -> Newest:
-        """Return the jobs of the highest ids, highest first."""
         wanted, few = self._filter(jobs), self._few(jobs)
         found: list[Job] = []
         place = _END if before is None else before
@@ -170,7 +141,7 @@ class RedisInspector(Application):
             yield ids
 
     def _few(self, jobs: JobFilter) -> list[int] | None:
-        """Return the ids, in their order, among which such jobs are, if they are few; None: all that there are."""
+        """Return the sorted ids among which such jobs are, or None if they are too many."""
         ids = self.client.run("few", _digits(jobs), jobs.queue or "", PATIENCE)
         return None if ids is None else sorted({int(id) for id in ids if id.isdigit()})
 

@@ -9,7 +9,10 @@ if redis.replicate_commands then
 end
 local P, call, queue = KEYS[1], redis.call, ARGV[1]
 local key = ARGV[4] and P .. 'unique:' .. ARGV[4]
-local holder = key and call('GET', key) or '||' -- see holder_of() in writing.lua
+local holder = key and redis.pcall('GET', key) or '||' -- see holder_of() in writing.lua
+if type(holder) ~= 'string' then
+    return redis.error_reply('WRONGTYPE ' .. key .. ' does not hold a string. Delete this key, which djqueue did not write.')
+end
 if holder:sub(1, 1) ~= '|' then
     return false
 end

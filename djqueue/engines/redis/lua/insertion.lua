@@ -174,8 +174,10 @@ local function revise(job, new, rule, at)
         call('ZADD', P .. 'ready:' .. queue, (100 - priority) * LEVEL + order, job.id)
     end
     sets[#sets + 1] = P .. 'job:' .. job.id
-    sets[#sets + 1] = '\155' .. pack(flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, key, task, meta)
-        .. arguments
+    -- The first byte is the length of the list, to which a newer version may have added values behind the arguments. They belong to
+    -- the old arguments.
+    sets[#sets + 1] = (replaces and '\155' or payload:sub(1, 1))
+        .. pack(flags, inserted_at, scheduled_at, expires_at, queue, priority, max_attempts, key, task, meta) .. arguments
     if job.has_run or is_newly_ready then
         keep_run(job.id, run)
     end

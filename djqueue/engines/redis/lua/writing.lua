@@ -78,7 +78,10 @@ local function holder_of(key)
     -- it is kept.
     local holder = holders[key]
     if not holder then
-        local text = call('GET', P .. 'unique:' .. key) or '||'
+        local text = value_at(P .. 'unique:' .. key) or '||'
+        if type(text) ~= 'string' then -- a user has stored a list, a set or the like
+            error('WRONGTYPE ' .. P .. 'unique:' .. key .. ' does not hold a string. Delete this key, which djqueue did not write.', 0)
+        end
         holder = {text:match('^(%d*)|(%d*)|(%d*)$')}
         holders[key] = holder
     end
