@@ -135,17 +135,27 @@ def _wholes(execute: Execute, parts: Iterable[int], failed: Iterable[int], now: 
     return execute("flow_whole", {"ids": numbers(sorted(parts)), "failed": numbers(sorted(failed)), "now": now})
 
 
-def link(execute: Execute, upstream: int, downstream: int, rule: str, after: After, now: datetime | None) -> None:
-    """Let a stored job wait for what was stored before it."""
-    [(has_ended, is_failing, queue)] = execute(
-        "flow_link", {"upstream": upstream, "downstream": downstream, "rule": rule}
-    )
+def link(
+    execute: Execute, upstream: int, dependents: Sequence[tuple[int, str]], after: After, now: datetime | None
+) -> None:
+    """Let stored jobs, each with its rule, wait for a job or flow that was stored before them."""
+    rules = dict(dependents)
+    params: dict[str, Any] = {
+        "upstream": upstream,
+        "downstream": numbers(list(rules)),
+        "rule": array(list(rules.values())),
+    }
+    [(has_ended, is_failing, queue)] = execute("flow_link", params)
     if queue is not None:
         after.queues.add(queue)
-    state = "failing" if is_failing and rule == "f" else None
+    ends = []
     if has_ended:
-        for (state,) in execute("flow_link_states", {"upstream": upstream, "downstream": downstream}):
-            # The rule for a failure is met by the first one of a flow.
-            state = "failing" if state == "failed" and rule == "f" else state
-    if state is not None:
-        release(execute, [End(upstream, state, downstream)], after, now)
+        ends = [End(upstream, state, id) for id, state in execute("flow_link_states", params)]
+        # The rule for a failure is met by the first one of a flow.
+        ends = [
+            end._replace(state="failing") if end.state == "failed" and rules[end.only_id or 0] == "f" else end
+            for end in ends
+        ]
+    elif is_failing:
+        ends = [End(upstream, "failing", id) for id, rule in rules.items() if rule == "f"]
+    release(execute, ends, after, now)

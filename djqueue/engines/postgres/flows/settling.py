@@ -145,7 +145,7 @@ class Settler:
             for _, subject, _, detail in events if kind != "ended" else ():
                 asked = json.loads(detail or "{}")
                 if kind == "link":
-                    link(execute, asked["upstream"], subject, asked["rule"], after, self._now)
+                    link(execute, subject, asked, after, self._now)
                 else:
                     control(execute, kind, subject, asked, after, self._now)
             return after, len(events)

@@ -6,14 +6,8 @@
 WITH
 -- include: dated_clock
 ,
-locked AS MATERIALIZED (
-    SELECT id
-    FROM djqueue_job
-    WHERE
-        state <> 'executing' AND
-        -- include: settled_here
-        -- include: chosen
-),
+-- include: locked_waiting
+,
 removed AS (
     DELETE FROM djqueue_job AS job USING locked WHERE job.id = locked.id RETURNING job.*
 ),
