@@ -26,10 +26,12 @@ if TYPE_CHECKING:
         InvalidJob,
         InvalidOptions,
         InvalidResult,
+        InvalidWorkflow,
         JobTooLarge,
         ResultTooLarge,
         Retry,
         Snooze,
+        StaleClaim,
         TaskTimeout,
         UnknownCron,
         UnknownTask,
@@ -38,13 +40,20 @@ if TYPE_CHECKING:
     )
     from djqueue.jobs.records import BulkResult
     from djqueue.tasks.backoff import Exponential, Linear
-    from djqueue.tasks.results import JobView, TaskContext, TaskResult, UnknownTaskResult
+    from djqueue.tasks.context import TaskContext
+    from djqueue.tasks.results import JobView, TaskResult, UnknownTaskResult
     from djqueue.tasks.task import Task, task
     from djqueue.tasks.unique import Unique
+    from djqueue.workflows.batch import Batch, EnqueuedBatch
+    from djqueue.workflows.canvas import Signature, chain, group
+    from djqueue.workflows.handle import EnqueuedWorkflow
+    from djqueue.workflows.result import Result
+    from djqueue.workflows.workflow import Workflow
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "BulkInterrupted",
     "BulkResult",
     "Cancel",
@@ -54,6 +63,8 @@ __all__ = [
     "DuplicateJob",
     "EngineDenied",
     "EngineUnavailable",
+    "EnqueuedBatch",
+    "EnqueuedWorkflow",
     "Exponential",
     "ForeignBackend",
     "InvalidArguments",
@@ -61,12 +72,16 @@ __all__ = [
     "InvalidJob",
     "InvalidOptions",
     "InvalidResult",
+    "InvalidWorkflow",
     "JobTooLarge",
     "JobView",
     "Linear",
+    "Result",
     "ResultTooLarge",
     "Retry",
+    "Signature",
     "Snooze",
+    "StaleClaim",
     "Task",
     "TaskContext",
     "TaskResult",
@@ -78,17 +93,26 @@ __all__ = [
     "UnknownTaskResult",
     "UnreadableJob",
     "WorkerLost",
+    "Workflow",
+    "chain",
+    "group",
     "task",
 ]
 
 _HOMES = {
     "tasks.task": ("Task", "task"),
     "jobs.records": ("BulkResult",),
-    "tasks.results": ("JobView", "TaskContext", "TaskResult", "UnknownTaskResult"),
+    "tasks.results": ("JobView", "TaskResult", "UnknownTaskResult"),
+    "tasks.context": ("TaskContext",),
     "tasks.backoff": ("Exponential", "Linear"),
     "compat": ("TaskResultDoesNotExist",),
     "tasks.unique": ("Unique",),
     "cron.entry": ("Cron",),
+    "workflows.batch": ("Batch", "EnqueuedBatch"),
+    "workflows.canvas": ("Signature", "chain", "group"),
+    "workflows.handle": ("EnqueuedWorkflow",),
+    "workflows.result": ("Result",),
+    "workflows.workflow": ("Workflow",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -7,7 +7,8 @@
     ├── ForeignBackend          this entry of TASKS names a backend that is not one of djqueue's
     ├── InvalidJob              enqueue refuses this job; nothing was stored
     │   ├── InvalidArguments    the task does not take the arguments, or they cannot be stored as JSON
-    │   └── JobTooLarge         the arguments are larger than max_args_bytes
+    │   ├── JobTooLarge         the arguments are larger than max_args_bytes
+    │   └── InvalidWorkflow     a cycle, an unknown name, a missing result; the message has the path
     ├── DuplicateJob            a live or recent job holds the unique key, and the task says to raise
     ├── InvalidResult           what a task returned cannot be stored; the attempt fails
     │   └── ResultTooLarge      it is larger than max_result_bytes
@@ -22,6 +23,7 @@
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
+    ├── StaleClaim              another worker has the job that runs here; nothing it stores is accepted
     └── WorkerLost              recorded for a job whose worker died
 
     JobSignal (raised by a task, never an error of djqueue)
@@ -29,6 +31,7 @@
     ├── Snooze(delay)           run again later; no attempt is spent
     ├── Cancel(reason)          end as cancelled
     └── Discard(reason)         end as discarded, no further attempt
+        └── MissingResult       raised by djqueue: a result that the job needs does not exist any more
 """
 
 from __future__ import annotations
@@ -60,6 +63,10 @@ class InvalidArguments(InvalidJob, TypeError):
 
 class JobTooLarge(InvalidJob):
     """The arguments are too large for a row. Store the data elsewhere and pass a reference to it."""
+
+
+class InvalidWorkflow(InvalidJob):
+    """This workflow, chain, group or batch cannot work. Nothing was stored; the message names the job and the rule."""
 
 
 class DuplicateJob(DjqueueError):
@@ -146,6 +153,10 @@ class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
 
 
+class StaleClaim(DjqueueError):
+    """Another worker has the job that still runs here. Nothing that it stores is accepted any more: let the task end."""
+
+
 class JobSignal(Exception):
     """Base of what a task raises to decide about its own job."""
 
@@ -196,3 +207,7 @@ class Discard(JobSignal):
 
     def __init__(self, reason: str = "The task discarded itself.") -> None:
         super().__init__(reason)
+
+
+class MissingResult(Discard):
+    """The job cannot run: the result of a job that it waited for was deleted."""

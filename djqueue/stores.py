@@ -103,6 +103,10 @@ class Store(ABC):
         """Return the object that accepts new jobs now: the engine, or one that keeps jobs until the caller's transaction commits."""
 
     @abstractmethod
+    def together(self) -> AbstractContextManager[None]:
+        """Let several inserts commit together, with the caller's transaction if there is one, where the store can."""
+
+    @abstractmethod
     def inserting(self, chunks: Chunks, *, is_unique: bool, relaxed: bool) -> _Inserting:
         """Open the object that accepts the jobs of one ``enqueue_many``, all or none; yield it with the chunks to read."""
 
@@ -135,6 +139,9 @@ class PostgresStore(Store):
 
     def inserter(self) -> Inserts:
         return self.engine
+
+    def together(self) -> AbstractContextManager[None]:
+        return self.engine.together()
 
     @contextmanager
     def inserting(self, chunks: Chunks, *, is_unique: bool, relaxed: bool) -> Iterator[tuple[Inserts, Chunks]]:
@@ -173,6 +180,9 @@ class RedisStore(Store):
 
     def inserter(self) -> Inserts:
         return self._following() or self.engine
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @contextmanager
     def inserting(
@@ -242,6 +252,10 @@ class StoreBackend(compat.BaseTaskBackend):
         on_progress: Callable[[int], None] | None = None,
     ) -> BulkResult:
         """Store one job per pair of args and kwargs, all or none, up to ``batch_size`` per statement."""
+
+    @abstractmethod
+    def enqueue_workflow(self, work: Any, *, whole_id: int | None = None) -> Any:
+        """Store a chain, a group or a workflow, all or nothing; with ``whole_id``, as a part of a stored one."""
 
 
 _stores: dict[str, Store] = {}

@@ -21,6 +21,10 @@ from djqueue.tasks.new_job import new_job
 from djqueue.tasks.results import TaskResult, UnknownTaskResult, from_insert, from_job
 from djqueue.tasks.task import Task
 from djqueue.tasks.unique import rule_of
+from djqueue.workflows.canvas import Canvas
+from djqueue.workflows.enqueue import enqueue
+from djqueue.workflows.handle import EnqueuedWorkflow
+from djqueue.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
@@ -96,6 +100,10 @@ class QueueBackend(StoreBackend):
         ours = Task.of(task)
         self.validate_task(ours)
         return enqueue_many(self.store, ours, items, batch_size, on_progress, partial(self._announce_new, ours))
+
+    def enqueue_workflow(self, work: Canvas | Workflow, *, whole_id: int | None = None) -> EnqueuedWorkflow:
+        """Store a chain, a group or a workflow in the caller's transaction, if there is one."""
+        return enqueue(self, work, self._announce_new, whole_id=whole_id)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a job; raise ``TaskResultDoesNotExist`` if no job has this id."""

@@ -14,6 +14,10 @@ from typing import NamedTuple
 
 from djqueue.jobs.records import NewJob
 
+SIGNAL_TASK = "djqueue.workflows.signals.wait"
+"""The task of jobs that ``FlowStore.signal`` completes. It is scheduled for the time until which a workflow waits for the signal; if
+it runs, no signal arrived. Its job has no upstreams."""
+
 
 class DependencyRule(StrEnum):
     """When a dependency is met. One that can no longer be met stops the downstream job: it is cancelled with the reason."""

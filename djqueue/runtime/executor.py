@@ -29,7 +29,7 @@ from djqueue.jobs.states import JobState
 from djqueue.runtime import django_connections, process, statements
 from djqueue.runtime.event_loop import EventLoop
 from djqueue.runtime.execution import Execution
-from djqueue.runtime.lifecycle import Lifecycle, was_lost
+from djqueue.runtime.lifecycle import Lifecycle, needs_results, was_lost
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import ack_of
 from djqueue.service import growing_pauses
@@ -204,7 +204,10 @@ class Executor:
 
     async def _call_async(self, execution: Execution, context: ThreadSensitiveContext) -> Callable[[], None] | None:
         try:
-            args, kwargs = self._lifecycle.arguments(execution)
+            if needs_results(execution.job):
+                args, kwargs = await sync_to_async(self._lifecycle.arguments)(execution)
+            else:
+                args, kwargs = self._lifecycle.arguments(execution)
             if self._observers.want_start:
                 await sync_to_async(self._observers.started)(execution)
             if execution.deadline is not None or "context" in execution.job.meta:

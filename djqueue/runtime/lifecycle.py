@@ -7,7 +7,7 @@ import time
 from asyncio import Future
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from djqueue import hooks, telemetry
@@ -26,6 +26,10 @@ from djqueue.runtime.execution import Execution, Failure
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import ack_of, broken, handed_back, outcome_of, parked
 from djqueue.runtime.timekeeper import Timekeeper
+from djqueue.workflows.inputs import put_results
+
+if TYPE_CHECKING:
+    from djqueue.engines.protocol.flows import FlowStore
 
 OUTSIDE_TASK = "Unexpected error while running job %d (outside the task itself)."
 
@@ -33,6 +37,11 @@ OUTSIDE_TASK = "Unexpected error while running job %d (outside the task itself).
 def was_lost(job: ClaimedJob) -> bool:
     """Return whether a worker that held the job was lost, and it is not known whether the job had started there."""
     return '"lost"' in job.meta
+
+
+def needs_results(job: ClaimedJob) -> bool:
+    """Return whether results of other jobs may have to be read before the job is called."""
+    return '"put"' in job.meta
 
 
 class _UnreadableArguments(UnreadableJob):
@@ -111,6 +120,8 @@ class Lifecycle:
             args, kwargs = decode_arguments(job.args, job.kwargs)
         except (ValueError, TypeError, RecursionError) as error:
             raise _UnreadableArguments(str(error)) from error
+        if needs_results(job):
+            put_results(cast("FlowStore", self._engine), job.id, job.meta, args, kwargs)
         if execution.task.takes_context:
             args.insert(0, self._observers.context(execution))
         return args, kwargs

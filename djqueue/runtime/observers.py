@@ -17,7 +17,8 @@ from djqueue.jobs.moments import as_django
 from djqueue.jobs.records import Ack
 from djqueue.jobs.states import JobState
 from djqueue.runtime.execution import Execution, Failure
-from djqueue.tasks.results import TaskContext, TaskResult, finish, from_claim
+from djqueue.tasks.context import TaskContext
+from djqueue.tasks.results import TaskResult, finish, from_claim
 
 _DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 _FAILED = (JobState.DISCARDED, JobState.CANCELLED)
@@ -52,6 +53,7 @@ class Observers:
             task_result=self._result(execution),
             cancelled=execution.cancelled,
             deadline=as_django(execution.deadline_at),
+            claimed=execution.job,
         )
 
     def started(self, execution: Execution) -> None:

@@ -137,7 +137,7 @@ def frozen(value: Any) -> Any:
 # Names
 
 _FOREIGN_METHODS = frozenset(
-    ("delay", "apply_async", "apply", "send", "send_with_options", "schedule", "defer", "defer_async", "s", "si")
+    ("delay", "apply_async", "apply", "send", "send_with_options", "schedule", "defer", "defer_async")
 )
 """The methods that enqueue a job in other job queues."""
 

@@ -30,15 +30,12 @@ from djqueue.jobs.control import Controlled
 from djqueue.jobs.moments import as_django
 from djqueue.jobs.records import ClaimedJob, InsertedJob, Job, NewJob
 from djqueue.jobs.states import JobState
-from djqueue.tasks.cancellation import Cancelled
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
     _Result = compat.TaskResult[..., Any]
-    _Context = compat.TaskContext[..., Any]
 else:
     _Result = compat.TaskResult
-    _Context = compat.TaskContext
 
 _decode = json.JSONDecoder().decode
 """``json.loads`` without its checks for bytes and a byte order mark: djqueue itself encoded this text."""
@@ -111,26 +108,6 @@ class TaskResult(_Result):  # type: ignore[misc]  # the stubs miss that the base
     async def arefresh(self) -> None:
         """Read the job anew."""
         await sync_to_async(self.refresh, thread_sensitive=True)()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskContext(_Context):  # type: ignore[misc]  # see TaskResult
-    """The first argument of a task with ``takes_context=True``."""
-
-    cancelled: Cancelled = field(default_factory=Cancelled, compare=False)
-    """Event-like: set when the task is asked to stop because it was cancelled, timed out, or its worker has to stop."""
-    deadline: datetime | None = field(default=None, compare=False)
-    """When the task's timeout ends this attempt. None: the task has no timeout."""
-
-    @property
-    def job(self) -> JobView:
-        result = self.task_result
-        assert isinstance(result, TaskResult)
-        return result.job
-
-    @property
-    def attempt(self) -> int:
-        return self.job.attempt
 
 
 _T = TypeVar("_T", bound="_AnyTask")

@@ -36,6 +36,7 @@ from djqueue.tasks.backoff import Backoff
 from djqueue.tasks.results import TaskResult, UnknownTaskResult
 from djqueue.tasks.signatures import misfit
 from djqueue.tasks.unique import Unique
+from djqueue.workflows.canvas import Signature
 
 if TYPE_CHECKING:
     _Task = compat.Task[..., Any]
@@ -237,6 +238,14 @@ class Task(_Task):
     async def aenqueue(self, /, *args: Any, **kwargs: Any) -> TaskResult:
         """See ``enqueue``."""
         return cast(TaskResult, await self.get_backend().aenqueue(self, args, kwargs))  # type: ignore[arg-type]
+
+    def s(self, /, *args: Any, **kwargs: Any) -> Signature:
+        """Return a signature for ``chain`` and ``group``: the result of what runs before is the first argument."""
+        return Signature(self, args, kwargs)
+
+    def si(self, /, *args: Any, **kwargs: Any) -> Signature:
+        """Return a signature that does not take the result of what runs before."""
+        return Signature(self, args, kwargs, takes_result=False)
 
     def enqueue_many(
         self,

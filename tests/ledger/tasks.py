@@ -20,6 +20,7 @@ from asgiref.sync import sync_to_async
 from djqueue import Cancel, Discard, Retry, Snooze, UnreadableJob, compat, task
 from tests.ledger import sessions  # noqa: F401  tasks that autodiscovery finds through this module
 from tests.ledger.models import Entry
+from tests.workflows import tasks as workflows  # noqa: F401  see sessions
 
 # A store outside of the database refuses the tasks that ask for it, where they are written.
 CAN_COMMIT_TOGETHER: bool = getattr(compat.task_backends["default"], "supports_transactional", False)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
+from djqueue.engines.closing import Closing
 from djqueue.engines.postgres.execution import Execute
 from djqueue.engines.postgres.unique import Insertion, job_columns
 from djqueue.jobs.encoding import storable
 from djqueue.jobs.records import LIVE_ONLY, InsertedJob, NewJob, UniqueRule
 
 
-class PostgresCron:
+class PostgresCron(Closing):
     """The crontab. ``transact`` decides whether verbs run in the caller's transaction or on a connection of their own."""
 
     def __init__(
@@ -34,12 +34,6 @@ class PostgresCron:
         self._transact = transact
         self._wake = wake
         self._close = close
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:
         rows = self._run("cron_entries", {"names": None if names is None else list(names)})

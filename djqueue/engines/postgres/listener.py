@@ -11,12 +11,11 @@ import select
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 import psycopg
 from psycopg.rows import TupleRow
 
+from djqueue.engines.closing import Closing
 from djqueue.engines.postgres.connection import connect
 from djqueue.engines.postgres.statements import sql
 from djqueue.exceptions import EngineUnavailable
@@ -33,7 +32,7 @@ _QUIET_SECONDS = 30.0
 """If the server has sent nothing for this long, the listener checks that it still answers."""
 
 
-class PostgresListener:
+class PostgresListener(Closing):
     """``listen=False``: LISTEN does not work on this connection (it goes through a pooler), and ``wait`` only sleeps."""
 
     def __init__(self, alias: str, *, listen: bool = True, translate: Callable[[str], str] = lambda name: name) -> None:
@@ -52,12 +51,6 @@ class PostgresListener:
         self._pipe = InterruptPipe()
         self._poll = select.poll()
         self._poll.register(self._pipe.reader, select.POLLIN)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def mark(self, queues: Collection[str]) -> bool:
         # Twice: the end of a session is noticed only when the connection is used.

@@ -7,12 +7,12 @@ import random
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import TupleRow
 
+from djqueue.engines.closing import Closing
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, Connection, connect
 from djqueue.engines.postgres.denials import forbidden
 from djqueue.engines.postgres.execution import TRANSIENT
@@ -31,7 +31,7 @@ _TRIES = 5
 T = TypeVar("T")
 
 
-class Session:
+class Session(Closing):
     """One connection of one thread. Its loss raises ``EngineUnavailable``; the next statement connects again."""
 
     def __init__(
@@ -51,12 +51,6 @@ class Session:
         """Whether statements are prepared. LISTEN needs a direct connection, and preparing is safe on one: it saves a quarter
         of the work of a small statement."""
         self._role = "worker"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._connection is not None:

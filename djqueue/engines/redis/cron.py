@@ -10,12 +10,12 @@ import json
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from djqueue.cron.entry import CronDefinition, CronEntry, CronTick, Declaration, Due, NewTick, SeenDeclaration, Ticked
 from djqueue.cron.schedule import REBOOT
+from djqueue.engines.closing import Closing
 from djqueue.engines.control import BY_LENGTH, REASON_LENGTH
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import MICROSECOND, clock, columns, micros, moment, unpack
@@ -29,20 +29,13 @@ _PRUNE_STEP = 1000
 _MAX_REASON = 200
 
 
-class RedisCron:
+class RedisCron(Closing):
     """The crontab. Each verb takes effect at once: the server cannot take part in the caller's transaction."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Close the connection. Idempotent."""
         self._client.close()
 
     def entries(self, names: Collection[str] | None = None) -> list[CronEntry]:

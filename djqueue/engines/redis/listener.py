@@ -12,11 +12,11 @@ import math
 import selectors
 import time
 from collections.abc import Collection, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import hiredis
 
+from djqueue.engines.closing import Closing
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.nodes import Nodes
 from djqueue.exceptions import EngineRefused, EngineUnavailable
@@ -35,7 +35,7 @@ _RECONNECT_SECONDS = 1.0
 _CANCEL = "cancel:"
 
 
-class RedisListener:
+class RedisListener(Closing):
     """One connection, which receives messages and writes marks."""
 
     def __init__(self, nodes: Nodes, prefix: str) -> None:
@@ -48,12 +48,6 @@ class RedisListener:
         """All names that were ever marked here. Messages about other names are for other sleepers."""
         self._woken: set[str] = set()
         self._pipe = InterruptPipe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def mark(self, queues: Collection[str]) -> bool:
         """A mark stands until its name is received: the script that wakes a name removes its mark and sends the message."""
@@ -87,7 +81,6 @@ class RedisListener:
         self._pipe.interrupt()
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
         self._ears.close()
         self._pipe.close()
 

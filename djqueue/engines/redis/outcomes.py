@@ -32,20 +32,13 @@ def plain_columns(acks: Sequence[Ack]) -> list[Any]:
 
 
 def columns(acks: Sequence[Ack]) -> list[Any]:
-    """Return outcomes in the format of ``ack.lua``; times are in microseconds before now."""
-    now = time.monotonic()
+    """Return outcomes in the format of ``ack.lua``, which is that of ``ack_plain.lua`` with three values more for each."""
     flat: list[Any] = []
-    for id, claim, state, started, finished, result, error, delay, is_spent, note, _, _, _ in acks:
+    for ack in acks:
         flat += (
-            str(id),
-            claim,
-            NUMBERS[state],
-            started is not None and int((now - started) * 1e6),
-            max(0, int((now - finished) * 1e6)) if finished else 0,
-            is_spent,
-            result is not None and result != "null" and result,
-            error is not None and error,
-            int(min(max(delay, 0.0), LONGEST_DELAY_SECONDS) * 1e6),
-            note is not None and note,
+            *plain_columns([ack]),
+            ack.error is not None and ack.error,
+            int(min(max(ack.delay, 0.0), LONGEST_DELAY_SECONDS) * 1e6),
+            ack.note is not None and ack.note,
         )
     return flat

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from types import TracebackType
-from typing import Self
 from uuid import UUID
 
+from djqueue.engines.closing import Closing
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.listener import RedisListener
 
 
-class Session:
+class Session(Closing):
     def __init__(self, client: Client) -> None:
         self._client = client
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         self._client.close()
