@@ -23,6 +23,7 @@
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
     ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
+    ├── DependencyFailed        recorded for a job that was cancelled because of how another job ended
     ├── StaleClaim              another worker has the job that runs here; nothing it stores is accepted
     └── WorkerLost              recorded for a job whose worker died
 
@@ -151,6 +152,11 @@ class UnreadableJob(DjqueueError):
 
 class WorkerLost(DjqueueError):
     """The worker that ran this job died or went silent before it could record an outcome."""
+
+
+class DependencyFailed(DjqueueError):
+    """The job was cancelled before it began: a job or group that it waited for did not end as it has to. To revive the job, retry
+    the other one."""
 
 
 class StaleClaim(DjqueueError):
