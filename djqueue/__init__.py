@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from djqueue.exceptions import (
         BulkInterrupted,
         Cancel,
+        DependencyFailed,
         Discard,
         DjqueueError,
         DuplicateJob,
@@ -58,6 +59,7 @@ __all__ = [
     "BulkResult",
     "Cancel",
     "Cron",
+    "DependencyFailed",
     "Discard",
     "DjqueueError",
     "DuplicateJob",

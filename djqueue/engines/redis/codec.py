@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from uuid import UUID
 
 import msgpack
 
-from djqueue.jobs.lists import QueueRules
+from djqueue.jobs.lists import QueueRules, WorkerStatus, served_queues
 from djqueue.jobs.moments import as_aware
 from djqueue.jobs.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.jobs.states import JobState
@@ -38,7 +39,9 @@ LONGEST_DELAY_SECONDS = 3650 * 86400
 """Python cannot represent a year after 9999."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-_RUN_LENGTH, _LEAST_RUN = 17, 7
+_RUN_LENGTH, _LEAST_RUN = 18, 7
+_IS_AWAITED = 32
+"""The flag of a job that others wait for."""
 _UNTOUCHED: tuple[Any, ...] = (None, 0, 0, *[False] * (_RUN_LENGTH - 3))
 """The run of a job that has not been claimed or changed yet."""
 # Lua packs bytes as text. With surrogateescape, bytes that are not valid text survive decoding and encoding.
@@ -115,15 +118,30 @@ def read_pause(name: bytes, about: bytes) -> QueueRules:
         return QueueRules(queue, _EPOCH, UNREADABLE, UNREADABLE)
 
 
-def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any], int, bool] | None:
-    """Decode a worker's info, its last beat and whether it is draining; return None if the entry is not a worker's."""
-    try:
-        UUID(id.decode())
-        name, hostname, pid, queues, concurrency, *_ = unpack(about)
-        _, beat_at, is_draining, *_ = unpack(beat)
-        return [str(name), str(hostname), int(pid), {**queues}, int(concurrency)], int(beat_at), bool(is_draining)
-    except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
-        return None
+def read_workers(
+    now: int, abouts: Sequence[bytes], beats: Sequence[bytes], dead: Sequence[bytes]
+) -> list[WorkerStatus]:
+    """Decode the hashes of workers and beats and the ids of the dead, in order of name; leave out what is not a worker's."""
+    beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
+    found = []
+    for id, about in zip(abouts[::2], abouts[1::2], strict=True):
+        with suppress(ValueError, TypeError, OverflowError, msgpack.UnpackException):
+            name, hostname, pid, queues, concurrency, *_ = unpack(about)
+            _, beat_at, is_draining, *_ = unpack(beat_of.get(id))
+            found.append(
+                WorkerStatus(
+                    id=UUID(id.decode()),
+                    name=str(name),
+                    hostname=str(hostname),
+                    pid=int(pid),
+                    queues=served_queues(queues),
+                    concurrency=int(concurrency),
+                    silent_seconds=(now - int(beat_at)) / 1e6,
+                    is_draining=bool(is_draining),
+                    is_dead=id in dead,
+                )
+            )
+    return sorted(found, key=lambda worker: (worker.name, worker.id))
 
 
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:
@@ -154,7 +172,7 @@ def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, d
     )
     (
         state, attempt, claim, worker, attempted, started, finished, ready, result, errors, notes, rescheduled, reexpires,
-        snoozed, interrupted, most_attempts, request,
+        snoozed, interrupted, most_attempts, request, steps,
     ) = _run(run)  # fmt: skip
     if proof is not None:
         state = NUMBERS[JobState.EXECUTING]
@@ -176,14 +194,15 @@ def _read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, d
         attempted_by=UUID(worker) if worker else None,
         attempted_at=moment(attempted) if attempted else None,
         inserted_at=moment(inserted),
-        scheduled_at=_changed(rescheduled, scheduled),
+        # Less than 0: a delay that has not begun.
+        scheduled_at=_changed(max(rescheduled, 0) if rescheduled else rescheduled, scheduled),
         ready_at=_changed(ready, inserted),
         expires_at=_changed(reexpires, expires),
         started_at=moment(started) if started else None,
         finished_at=moment(finished) if finished else None,
         errors=[_dated(error) for error in json.loads(errors_text(errors))],
         result=json.loads(result) if result else None,
-        meta=merged_meta(meta, notes, snoozed, interrupted),
+        meta=merged_meta(meta, notes, snoozed, interrupted, steps),
         unique_key=key,
         cancel_request=None if not request else _request(*request),
     )
@@ -197,7 +216,7 @@ def _json(text: str) -> Any:
         return text
 
 
-def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -> ClaimedJob:
+def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None, flow: bytes | None = None) -> ClaimedJob:
     """Decode a fetched job."""
     _, inserted, scheduled, expires, queue, priority, max_attempts, _, task, meta, (args, kwargs), *_ = unpack(payload)
     if run is None:
@@ -205,17 +224,19 @@ def read_claimed(at: int, id: bytes, payload: bytes, run: bytes | None = None) -
         return ClaimedJob(
             int(id), at, queue, task, args, kwargs, 1, max_attempts, priority, inserted_at, None,
             None if scheduled is None else moment(scheduled), None if expires is None else moment(expires),
-            moment(at), "[]", meta, inserted_at,
+            moment(at), "[]", meta, inserted_at, None if flow is None else int(flow),
+            payload[1] & _IS_AWAITED != 0 or None,
         )  # fmt: skip
     (
-        _, attempt, claim, _, _, started, _, ready, _, errors, notes, rescheduled, reexpires, snoozed, interrupted, most, _,
+        _, attempt, claim, _, _, started, _, ready, _, errors, notes, rescheduled, reexpires, snoozed, interrupted, most, _, steps,
     ) = _run(run)  # fmt: skip
-    if notes or snoozed or interrupted:
-        meta = json.dumps(merged_meta(meta, notes, snoozed, interrupted), ensure_ascii=False)
+    if notes or snoozed or interrupted or steps:
+        meta = json.dumps(merged_meta(meta, notes, snoozed, interrupted, steps), ensure_ascii=False)
     return ClaimedJob(
         int(id), max(at, claim + 1), queue, task, args, kwargs, attempt + 1, most or max_attempts, priority,
         moment(inserted), moment(started) if started else None, _changed(rescheduled, scheduled), _changed(reexpires, expires),
-        moment(at), errors_text(errors), meta, moment(ready or inserted),
+        moment(at), errors_text(errors), meta, moment(ready or inserted), None if flow is None else int(flow),
+        payload[1] & _IS_AWAITED != 0 or None,
     )  # fmt: skip
 
 
@@ -243,7 +264,13 @@ def _dated(error: Any) -> Any:
     return error
 
 
-def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, interrupted: int) -> dict[str, Any]:
+def merged_meta(
+    meta: str,
+    notes: Sequence[str] | Literal[False],
+    snoozed: int,
+    interrupted: int,
+    steps: Sequence[str] | Literal[False],
+) -> dict[str, Any]:
     """Return the meta of a job, merged with the notes that were added since."""
     merged: dict[str, Any] = json.loads(meta)
     for note in notes or ():
@@ -252,6 +279,8 @@ def merged_meta(meta: str, notes: Sequence[str] | Literal[False], snoozed: int, 
         merged["snoozed"] = snoozed
     if interrupted:
         merged["interrupted"] = interrupted
+    if steps:
+        merged["steps"] = {name: json.loads(value) for name, value in zip(steps[::2], steps[1::2], strict=True)}
     return merged
 
 
@@ -271,6 +300,10 @@ def _changed(now: float | bool, first: float | None) -> datetime | None:
 
 
 def _noted(kind: str, attempt: int, at: float, who: str, message: str) -> dict[str, Any]:
+    if kind == "DependencyFailed":  # the id of what the job waited for, and how that ended
+        error = _noted("", attempt, at, "", f"Its dependency {who} ended as {message}.")
+        del error["by"]
+        return error | {"exception": f"djqueue.exceptions.{kind}", "stopped_by": int(who)}
     return {
         "attempt": attempt,
         "at": moment(at).isoformat(timespec="microseconds"),

@@ -20,6 +20,7 @@ from djqueue.engines.control import (
 from djqueue.engines.redis.application import Application
 from djqueue.engines.redis.client import Argument
 from djqueue.engines.redis.codec import NUMBERS, STATES, clock
+from djqueue.engines.redis.settling import settle
 from djqueue.jobs.control import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
 
@@ -84,7 +85,11 @@ class RedisController(Application):
         possible = sorted({id for id in ids if 0 < id < 2**53})
         for first in range(0, len(possible), _CHUNK):
             part = possible[first : first + _CHUNK]
-            states, done, *holders = self.client.run(verb, *arguments, *part)
+            while (answer := self.client.run(verb, *arguments, *part)) is None:
+                settle(self.client, None)  # what ended must have had its effect before it is given back
+            states, done, *holders, has_effects = answer
+            if has_effects:
+                settle(self.client, None)
             for place, id in enumerate(part):
                 # Both strings have one digit per job.
                 number, is_done = states[place] - 48, done[place] == 49

@@ -10,6 +10,7 @@ from djqueue.engines.redis.codec import STATES, clock, columns, common, is_plain
 from djqueue.engines.redis.controller import RedisController
 from djqueue.engines.redis.cron import RedisCron
 from djqueue.engines.redis.fetcher import RedisFetcher
+from djqueue.engines.redis.flows import RedisFlows
 from djqueue.engines.redis.listener import RedisListener
 from djqueue.engines.redis.listing import RedisListing
 from djqueue.engines.redis.maintainer import RedisMaintainer
@@ -27,7 +28,7 @@ _NOT_TRANSACTIONAL = (
 )
 
 
-class RedisEngine(RedisController, RedisListing):
+class RedisEngine(RedisController, RedisListing, RedisFlows):
     """Jobs on the server of one URL, under the keys of one prefix."""
 
     is_transactional = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from djqueue.engines.redis.outcomes import columns, outcome_bytes, plain_columns
 from djqueue.engines.redis.parts import LIMIT, parts
 from djqueue.engines.redis.rescue import rescue
 from djqueue.engines.redis.session import Session, name_of
+from djqueue.engines.redis.settling import settle
 from djqueue.exceptions import EngineUnavailable
 from djqueue.jobs.control import CancelRequest
 from djqueue.jobs.records import Ack, Acked, ClaimedJob, Rescued, TakenJob
@@ -79,13 +81,20 @@ class RedisFetcher(Session):
         taken = [ack for ack in acks if ack.taken is not None]
         if taken:
             acks = [ack for ack in acks if ack.taken is None]
-        rest = [ack for ack in acks if ack.error is not None or ack.state not in FINAL_STATES]
-        plain = [ack for ack in acks if ack.error is None and ack.state in FINAL_STATES] if rest else acks
+        rest = [
+            ack for ack in acks if ack.error is not None or ack.flow_id is not None or ack.state not in FINAL_STATES
+        ]
+        plain = (
+            [ack for ack in acks if ack.error is None and ack.flow_id is None and ack.state in FINAL_STATES]
+            if rest
+            else acks
+        )
         # Encode everything before the first script: if a value is refused here, nothing has been stored.
         for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
         for_plain = [(part, pack(plain_columns(part))) for _, part in parts(plain, outcome_bytes)]
         for_rest = [(part, pack(columns(part))) for _, part in parts(rest, outcome_bytes)]
         accepted: set[int] = set()
+        has_effects = False
         try:
             for part, packed in for_plain:
                 refused, others = self._client.run("ack_plain", clock(now), packed)
@@ -94,13 +103,19 @@ class RedisFetcher(Session):
                     more = [part[place - 1] for place in others]
                     for_rest.append((more, pack(columns(more))))
             for part, packed in for_rest:
-                accepted.update(_accepted(part, self._client.run("ack", clock(now), packed)))
+                refused, is_left = self._client.run("ack", clock(now), packed)
+                accepted.update(_accepted(part, refused))
+                has_effects = has_effects or bool(is_left)
             # All or none, and after the others: the caller must not put a taken job back twice, so a failure must be unambiguous.
             if for_record:
                 self._client.run_all("record", [(clock(now), packed) for packed in for_record])
         except EngineUnavailable as error:
             error.accepted = frozenset(accepted)
             raise
+        if has_effects:
+            # The outcomes are stored. If this fails, the stager does it.
+            with suppress(EngineUnavailable):
+                settle(self._client, now)
         return Acked(accepted.union(ack.id for ack in taken))
 
     def reclaim(self, worker: UUID, kept: Mapping[int, int], *, now: datetime | None = None) -> Rescued:

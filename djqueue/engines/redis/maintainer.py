@@ -13,6 +13,7 @@ from djqueue.engines.redis.codec import clock
 from djqueue.engines.redis.pruning import BEGINNING, PAGE, cutoffs
 from djqueue.engines.redis.rescue import rescue
 from djqueue.engines.redis.session import Session, name_of
+from djqueue.engines.redis.settling import settle
 from djqueue.exceptions import EngineDenied, EngineRefused
 from djqueue.jobs.flows import Settled
 from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
@@ -87,6 +88,9 @@ class RedisMaintainer(Session):
             expired_left = expired_left - expired if expired == wanted else 0
             kept_left = kept_left - looked_at if looked_at == wanted_kept else 0
         return count
+
+    def settle(self, limit: int = 1000, *, now: datetime | None = None) -> Settled:
+        return settle(self._client, now, limit)
 
     def elect(
         self, holder: UUID, ttl_seconds: float, *, loops: Mapping[str, float] | None = None, now: datetime | None = None

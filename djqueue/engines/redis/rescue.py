@@ -9,6 +9,7 @@ from uuid import UUID
 from djqueue.engines.control import LOST
 from djqueue.engines.redis.client import Client
 from djqueue.engines.redis.codec import clock
+from djqueue.engines.redis.settling import settle
 from djqueue.jobs.encoding import storable
 from djqueue.jobs.records import Rescued
 
@@ -44,4 +45,6 @@ def rescue(
         if cursor == b"0" or sum(total) >= limit:
             break
     requeued, discarded, cancelled = total
+    if discarded or cancelled:
+        settle(client, now)
     return Rescued(requeued, discarded, sorted(queues), cancelled) if sum(total) else Rescued()

@@ -1,9 +1,10 @@
+-- needs: ends
 -- Store the outcomes of claims: finish jobs, or put them back to be retried, snoozed or handed back.
 -- ARGV: now (empty: the server's clock); a flat msgpack array of ten for each outcome: id (text), claim, state, started_ago and
 -- finished_ago (microseconds back from this write; started_ago false: the function never began), is_spent (false gives the attempt
 -- back), result, error, delay (microseconds until due, for the states that wait), note (false: none).
 -- Returns: the positions, from 1, of the outcomes that were not accepted: the job does not execute any more, or under another
--- claim, because it was rescued or handed back.
+-- claim, because it was rescued or handed back; 1 if settle.lua has work.
 -- A job that is handed back (available, not spent) keeps its position in the queue. A waiting state without a delay becomes
 -- available at once, without the stager. A job with a cancel request is cancelled instead of put back.
 -- A job that started and was interrupted gets its attempt back three times. After that, each interruption spends an attempt:
@@ -108,4 +109,4 @@ flush(at)
 if soon then
     wake('!stage')
 end
-return refused
+return {refused, #ended > 0 and take_ends(at) or 0}

@@ -1,4 +1,4 @@
--- needs: waiting
+-- needs: waiting ends
 -- Discard waiting jobs: they end at once, without a failure of their own.
 -- ARGV: now, states (digits; empty: any), who, why, ids. Returns: as cancel.lua.
 go_on_when_full()
@@ -13,4 +13,4 @@ for number, job in ipairs(jobs) do
     done[number] = is_done and 1 or 0
 end
 flush(at)
-return {states_of(jobs), table.concat(done)}
+return {states_of(jobs), table.concat(done), take_ends(at)}

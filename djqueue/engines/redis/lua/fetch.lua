@@ -1,7 +1,7 @@
 -- Claim up to a number of available jobs of one queue for a worker, counting the attempt and raising the claim.
 -- ARGV: queue, limit (up to 1,000), worker, now (empty: the server's clock).
--- Returns: the time used as now, ids, payloads, and runs if there are any (false: this job has none yet), in run order. Nothing
--- when the worker is not registered or is dead, or the queue is paused.
+-- Returns: the time used as now, ids, payloads, and runs if there are any (false: this job has none yet), in run order; with jobs of
+-- flows, runs and the ids of their flows (false: none). Nothing when the worker is not registered or is dead, or the queue is paused.
 -- A claim is the time, or one more than the previous claim. So it grows also when a restart has lost the last second, in which the
 -- same id may have been given and claimed. Jobs that cannot be decoded are claimed too: the fetcher parks them (park.lua). Only the
 -- proofs of the claims are written; payloads and runs stay as they are.
@@ -15,14 +15,19 @@ if count == 0 then
     return {}
 end
 local at = moment(ARGV[4])
-local proofs, place, any_run = {}, 0, false
+local proofs, place, any_run, flows = {}, 0, false, nil
 -- The common part of the proofs of jobs without a run.
 local first_proof = '\151' .. pack(at, 1, at, worker, queue)
 for number = 1, count do
     local payload, done = payloads[number], runs[number]
     -- A missing payload was evicted by a server that may evict keys: there is no job to run.
     if payload then
-        local score, flags = scores[number], (payload:byte(2) or 0) % 2
+        local score, flags = scores[number], payload:byte(2) or 0
+        if flags > HAS_KEY then
+            flows = flows or {}
+            flows[number] = has(flags, IN_FLOW) and flow_of(ids[number]) or nil
+            flags = flags % 2 + (has(flags, IN_FLOW) and IN_FLOW or 0) + (has(flags, IS_AWAITED) and IS_AWAITED or 0)
+        end
         proofs[place + 1] = ids[number]
         if done then
             any_run = true
@@ -37,5 +42,12 @@ for number = 1, count do
 end
 if place > 0 then
     call('HSET', P .. 'executing', unpack(proofs))
+end
+if flows then
+    for number = 1, count do
+        flows[number] = flows[number] or false
+        runs[number] = runs[number] or false
+    end
+    return {at, ids, payloads, runs, flows}
 end
 return any_run and {at, ids, payloads, runs} or {at, ids, payloads}

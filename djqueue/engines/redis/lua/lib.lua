@@ -14,6 +14,12 @@
 -- unique:<key>  "live|beyond|until": the live job that holds the key, the job that holds it beyond its life, and until when (empty:
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- parked        hash: id -> why no worker can run this job as it stands.
+-- For workflows and batches (flows), see ends.lua: flow:<id> hash; members:<id> sorted set of the spans of ids of its jobs and its
+-- parts', "first-last|flow", by the first; spans: the same of all flows; flows: sorted set of the ids of those that are no parts;
+-- flowkey:<key> the unfinished flow that holds a unique key. down:<id> who waits or waited for a job or a flow, "id rule," each, in
+-- the order of their ids; up:<id> what a job waits or waited for, in this form; waits:<id> set: what a suspended job still waits for.
+-- effects       list: "id|state|from|to": ends that have not had all of their effect on those in this range of down:<id>; see
+--               settle.lua. has_flows: set with the first flow or dependency.
 -- queues        set: the names that were ever used. paused, workers, dead, beats: hashes. asleep:<name>: a sleeper's mark.
 --
 -- Times are whole microseconds since the epoch. Never use ".." or tostring() on numbers of more than 14 digits: they are rounded.
@@ -34,13 +40,15 @@ local SCHEDULED, AVAILABLE, EXECUTING, RETRYABLE, SUSPENDED, COMPLETED, DISCARDE
 local STATE, ATTEMPT, CLAIM, WORKER, ATTEMPTED_AT, STARTED_AT, FINISHED_AT = 1, 2, 3, 4, 5, 6, 7
 local READY_AT = 8 -- false: since it was inserted; 0: not at all
 local RESULT, ERRORS, NOTES = 9, 10, 11
-local SCHEDULED_AT, EXPIRES_AT = 12, 13 -- 0: taken away
+local SCHEDULED_AT, EXPIRES_AT = 12, 13 -- 0: taken away; of a suspended job less: the delay that begins with its release
 local SNOOZED, INTERRUPTED, MAX_ATTEMPTS, CANCEL_REQUEST = 14, 15, 16, 17
+local STEPS = 18 -- names and values in turn
 
 -- The flags of a job and of a claim.
 local HAS_KEY = 1
 local HAS_RUN, IS_CANCEL_REQUESTED = 2, 4 -- of a claim: whether there is more to read than the proof
 local HAS_BEGUN = 8 -- of a claim: its function has been called, see note_begun.lua
+local IN_FLOW, IS_AWAITED = 16, 32 -- a flow counts this job, others wait for its end
 
 local function has(flags, flag)
     return flags % (2 * flag) >= flag
@@ -308,4 +316,20 @@ end
 
 local function head_of(id)
     return beginning_of(id, 8)
+end
+
+local span_first, span_last, span_flow = 1, 0, nil
+
+local function flow_of(id)
+    -- The flow that counts a job, or nil. Jobs that are stored together are in one span, which is remembered.
+    local number = tonumber(id)
+    if number < span_first or number > span_last then
+        local span = call('ZREVRANGEBYSCORE', P .. 'spans', id, '-inf', 'LIMIT', 0, 1)[1] or ''
+        local first, last, flow = span:match('^(%d+)-(%d+)|(%d+)$')
+        span_first, span_last, span_flow = number, number, nil
+        if first and number <= tonumber(last) then
+            span_first, span_last, span_flow = tonumber(first), tonumber(last), flow
+        end
+    end
+    return span_flow
 end

@@ -1,3 +1,4 @@
+-- needs: ends
 -- Park claimed jobs that cannot be decoded.
 -- ARGV: now (empty: the server's clock), ids. Returns: nothing.
 go_on_when_full()
@@ -7,3 +8,4 @@ for number = 2, #ARGV do
     park(ARGV[number], at)
 end
 flush(at)
+take_ends(at)

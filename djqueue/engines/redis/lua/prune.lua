@@ -1,9 +1,10 @@
--- needs: waiting
+-- needs: waiting ends
 -- Delete finished jobs that are older than their rule allows: one step of a scan of the history.
 -- ARGV: a msgpack array of four for each rule: state, queue, task (false: any; a rule has at most one of the two), cutoff (jobs
 -- that finished earlier are deleted); queue (empty: all); where the last step ended: a time and how many of the jobs that
 -- finished then stay; how many jobs to examine; 1 to count only and delete nothing.
 -- Returns: how many were examined, how many were deleted, and where this step ended.
+-- Jobs of unfinished flows stay, and those whose result a living job may want.
 -- The most specific rule decides: that of the task, then that of the queue, then the general one.
 local rules = cmsgpack.unpack(ARGV[1])
 local queue, after, skip, is_dry_run = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6] == '1'
@@ -21,6 +22,34 @@ for place = 1, #rules, 4 do
     last_cutoff = math.max(last_cutoff, cutoff)
 end
 
+local uses_flows, wanted = call('EXISTS', P .. 'has_flows') == 1, {}
+
+local function is_awaited_by_living(id)
+    -- Whether one of the first jobs that waited for this job or flow has not ended.
+    for place, job in ipairs(piece_of(id, 0, PIECE_BYTES)) do
+        if place % 2 == 1 and call('EXISTS', P .. 'job:' .. job) == 1 and not call('ZSCORE', P .. 'finished', job) then
+            return true
+        end
+    end
+    return false
+end
+
+local function is_flow_wanted(flow)
+    local is_wanted = false
+    while flow and not is_wanted do
+        if wanted[flow] == nil then
+            wanted[flow] = call('HEXISTS', P .. 'flow:' .. flow, 'finished_at') == 0 or is_awaited_by_living(flow)
+        end
+        is_wanted, flow = wanted[flow], call('HGET', P .. 'flow:' .. flow, 'whole')
+    end
+    return is_wanted
+end
+
+local function is_wanted(id)
+    local flags = flags_of(id)
+    return has(flags, IN_FLOW) and is_flow_wanted(flow_of(id)) or has(flags, IS_AWAITED) and is_awaited_by_living(id)
+end
+
 local function goes(id, finished_at)
     local has_run, state = peek_run(id)
     if not has_run then
@@ -35,7 +64,7 @@ local function goes(id, finished_at)
         end
         cutoff = of_task[state .. (its_task or '')] or of_queue[state .. (its_queue or '')] or cutoff
     end
-    return cutoff and finished_at < cutoff
+    return cutoff and finished_at < cutoff and not (uses_flows and is_wanted(id))
 end
 
 local found = call('ZRANGEBYSCORE', P .. 'finished', after, '(' .. text_of(last_cutoff), 'WITHSCORES', 'LIMIT', skip, ARGV[5])
@@ -54,6 +83,7 @@ for place = 1, #found, 2 do
 end
 if #expired > 0 and not is_dry_run then
     call('ZREM', P .. 'finished', unpack(expired))
+    forget_in_flows(expired, clock())
     forget(expired)
 end
 return {#found / 2, #expired, last, skip}

@@ -1,3 +1,4 @@
+-- needs: ends
 -- Take jobs back from dead workers: one page of a scan of all executing jobs.
 -- ARGV: cursor (0 to begin with); a msgpack array of the workers (empty: all that are not registered); ran, a msgpack map of id to
 -- claim of the jobs whose function was called (empty: unknown, all); kept, such a map of claims to leave alone; reason; limit; now
@@ -73,4 +74,7 @@ for number, entry in ipairs(lost) do
     end
 end
 flush(at)
+if #ended > 0 then
+    take_ends(at)
+end
 return {page[1], requeued, discarded, cancelled, names}

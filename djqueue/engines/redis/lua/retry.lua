@@ -1,10 +1,13 @@
--- needs: waiting
+-- needs: waiting ends
 -- Make finished, scheduled and retryable jobs available.
 -- ARGV: now, states (digits; empty: any), ids.
 -- Returns: as cancel.lua, and for each the live job that holds its unique key (empty: none); if there is one, the job stays
--- finished.
+-- finished; 1 if settle.lua has work. Nothing, if effects are left that have to come first.
 -- The claim is not lowered. The number of attempts continues, with room for at least one more. A finished job loses its scheduled
 -- time, its expiry, its result and its cancel request, which belong to its previous run.
+if call('LLEN', P .. 'effects') > 0 then
+    return false
+end
 go_on_when_full()
 local at = moment(ARGV[1])
 local jobs = look_at({unpack(ARGV, 3)})
@@ -26,6 +29,9 @@ local function make_available(job)
         lose(CANCEL_REQUEST)
         lose(SCHEDULED_AT, job.scheduled_at)
         lose(EXPIRES_AT, job.expires_at)
+    end
+    if job.state >= COMPLETED and job.flags >= IN_FLOW then
+        give_back(job.id, job.state, job.flags)
     end
     run[STATE] = AVAILABLE
     put(run, READY_AT, at)
@@ -53,4 +59,4 @@ for number, job in ipairs(jobs) do
     done[number] = is_done and 1 or 0
 end
 flush(at)
-return {states_of(jobs), table.concat(done), holds}
+return {states_of(jobs), table.concat(done), holds, take_ends(at)}

@@ -1,3 +1,4 @@
+-- needs: ends
 -- Make scheduled and retryable jobs available that are due, the longest due first.
 -- ARGV: limit (up to 1,000), now (empty: the server's clock).
 -- The jobs of one run become available at the same time and run in id order.
@@ -32,6 +33,9 @@ if #found > 0 then
     end
     call('ZREM', P .. 'due', unpack(found))
     flush(at)
+    if #ended > 0 then
+        take_ends(at)
+    end
 end
 local next_one = call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
 return {#found, next_one and tonumber(next_one) - at or false, names}

@@ -1,7 +1,9 @@
+-- needs: ends
 -- Remove up to a number of available jobs of one queue from the store, for a queue whose jobs run at most once.
 -- ARGV: queue, limit, worker, now (empty: the server's clock). Returns: as fetch.lua.
 -- After this the job exists only in ids, by which insert.lua recognizes a second push of it, until record.lua writes its
--- history. If the worker dies meanwhile, the job is lost and cannot run again. Its unique key is released.
+-- history. Jobs of flows, and those that others wait for, end as discarded instead: a lost one would keep others waiting for ever. If
+-- the worker dies meanwhile, the job is lost and cannot run again. Its unique key is released.
 local queue, worker = ARGV[1], ARGV[3]
 if not may_fetch(queue, worker) then
     return {}
@@ -18,6 +20,12 @@ for number, id in ipairs(ids) do
     if payload and not (flags and read_run(runs[number], AVAILABLE)) then
         park(id, at)
         payloads[number] = false
+    elseif flags and flags >= IN_FLOW then
+        local run = read_run(runs[number], AVAILABLE)
+        run[STATE], run[FINISHED_AT] = DISCARDED, at
+        append(run, ERRORS, {'InvalidJob', run[ATTEMPT], at, '', 'Jobs of workflows cannot run in a queue whose jobs run at most once.'})
+        finish(id, run, flags)
+        payloads[number] = false
     else
         if key then
             free_key(id, key)
@@ -28,4 +36,7 @@ for number, id in ipairs(ids) do
 end
 each_part(gone, 7000, function(...) call('DEL', ...) end)
 flush(at)
+if #ended > 0 then
+    take_ends(at)
+end
 return {at, ids, payloads, runs}

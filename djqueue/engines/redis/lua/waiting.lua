@@ -105,6 +105,9 @@ local function end_waiting(job, state, at, why, request)
         put(run, CANCEL_REQUEST, request)
     end
     take_out(job)
+    if job.state == SUSPENDED then
+        call('UNLINK', P .. 'waits:' .. job.id)
+    end
     unparked[#unparked + 1] = job.id
     finish(job.id, run, job.flags)
 end

@@ -11,6 +11,7 @@ local freed = {}
 local holders = {}
 local held = {}
 local parked, unparked = {}, {}
+local ended = {} -- jobs of flows, and jobs that others wait for: {id, state, flags}; see take_ends()
 
 local function keep_run(id, run)
     sets[#sets + 1] = P .. 'run:' .. id
@@ -55,6 +56,9 @@ local function finish(id, run, flags)
     if has(flags, HAS_KEY) then
         free_key(id, false)
     end
+    if flags >= IN_FLOW then
+        ended[#ended + 1] = {id, run[STATE], flags}
+    end
 end
 
 local function park(id, at)
@@ -63,7 +67,8 @@ local function park(id, at)
         local run, why = new_run(DISCARDED), 'The stored job cannot be read; it was probably edited by hand.'
         run[FINISHED_AT] = at
         append(run, ERRORS, {'UnreadableJob', 0, at, '', why})
-        finish(id, run, 0)
+        -- Its own flags cannot be read.
+        finish(id, run, call('EXISTS', P .. 'has_flows') == 1 and IN_FLOW + IS_AWAITED or 0)
         parked[id] = why
     end
 end
