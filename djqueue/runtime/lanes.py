@@ -113,10 +113,6 @@ class Lane:
     def has_waiting(self) -> bool:
         return bool(self._pending)
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._pending and not self.running
-
     def dismiss_threads(self) -> None:
         """Let every idle thread end, and every busy one after its job."""
         for _ in range(self.slots):

@@ -19,8 +19,8 @@ from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable, TaskTimeout
 from djqueue.interrupts import InterruptPipe
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.jobs.states import JobState
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.runtime import process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
@@ -113,7 +113,7 @@ class Worker:
         )
 
     def run(self) -> int:
-        """Wait for the command to begin, then work until told to stop; return the exit code."""
+        """Wait for the command to begin, then work until a command to stop; return the exit code."""
         if self._wait_for_command(None) != GO:
             self._claims.leave(END_REPLACE if self._spec.drain else END_DONE)
             return EXIT_DONE

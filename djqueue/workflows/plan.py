@@ -26,7 +26,7 @@ from djqueue.workflows.ends import flat, shape
 from djqueue.workflows.inputs import KEY
 from djqueue.workflows.refusals import MAX_FLOW_NAME, check_task
 from djqueue.workflows.result import Path, Result, replace_results
-from djqueue.workflows.workflow import Entry, SignalWait, Workflow, results_in
+from djqueue.workflows.workflow import Entry, SignalWait, Workflow, dependency_key, results_in
 
 if TYPE_CHECKING:
     from djqueue.workflows.ends import Ends
@@ -168,7 +168,7 @@ class _Planner:
             draft.name = name
 
         def note(path: Path, result: Result) -> None:
-            key = result.of if isinstance(result.of, str) else int(getattr(result.of, "id", result.of))
+            key = dependency_key(name or signature.label, result.of)
             if key not in results:
                 raise InvalidWorkflow(
                     f"{signature!r:.200} refers to Result({result.of!r:.100}), which only a job of a Workflow can."
@@ -238,7 +238,7 @@ class _Planner:
                 continue
             results[dep] = Before(on, wait.on_failure)
         for result in results_in(entry.work) if isinstance(entry.work, Canvas) else ():
-            key = result.of if isinstance(result.of, str) else int(getattr(result.of, "id", result.of))
+            key = dependency_key(name, result.of)
             if key not in results:
                 reason = (
                     f"it runs only if {key!r} fails, and then there is no result."

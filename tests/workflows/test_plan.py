@@ -339,6 +339,15 @@ class TestRefusals:
         with pytest.raises(InvalidWorkflow, match="which only a job of a Workflow can"):
             planned(chain(add.s(Result("a")), add.s()))
 
+    @pytest.mark.parametrize("dep", ["", None, True, -1, object(), "x" * 3 + "."])
+    def test_dependencies_on_nothing(self, dep: Any) -> None:
+        with pytest.raises(InvalidWorkflow):
+            planned(Workflow("w").add("a", nothing, deps=[dep]))
+        with pytest.raises(InvalidWorkflow):
+            planned(Workflow("w").add("a", report, Result(dep)))
+        with pytest.raises(InvalidWorkflow):
+            planned(chain(report.s(Result(dep)), nothing.si()))
+
     def test_unique_jobs(self) -> None:
         with pytest.raises(InvalidWorkflow, match=r"is unique.*Workflow\(…, unique=True\)"):
             planned(chain(add.s(1).using(unique=True), add.s(2)))

@@ -37,9 +37,6 @@ class RedisMaintainer(Session):
                 break
         return Staged(count, sorted(queues), None if next_in is None else next_in / 1e6)
 
-    def settle(self, limit: int = 1000, *, now: datetime | None = None) -> Settled:
-        return Settled()
-
     def rescue(
         self,
         workers: Collection[UUID],
