@@ -250,12 +250,12 @@ class _Insertion:
 
 
 def _distinct(job: FlowJob) -> Iterable[Upstream]:
+    """Return the upstreams of a job. Of two dependencies on one upstream the first counts."""
     if job.job.unique_key is not None:
         raise InvalidJob("Jobs of a workflow cannot have unique keys. Make the workflow unique instead.")
     found: dict[tuple[UpstreamKind, int], Upstream] = {}
     for upstream in job.upstreams:
-        if found.setdefault((upstream.kind, upstream.at), upstream) != upstream:
-            raise InvalidJob(f"A job of {job.job.task} depends on the same job or workflow under two rules.")
+        found.setdefault((upstream.kind, upstream.at), upstream)
     return found.values()
 
 

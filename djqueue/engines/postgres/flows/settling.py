@@ -31,7 +31,7 @@ logger = logging.getLogger("djqueue.flow")
 
 _ENDS_LIMIT = 1000
 _ENDS = ("ended",)
-_OTHERS = ("link", "cancel", "discard", "delete")
+_OTHERS = ("link", "cancel", "discard", "delete", "close")
 _ROUNDS = 100
 """What a committer does at most for others; the stager does the rest."""
 
@@ -146,6 +146,9 @@ class Settler:
                 asked = json.loads(detail or "{}")
                 if kind == "link":
                     link(execute, subject, asked, after, self._now)
+                elif kind == "close":
+                    [(counts,)] = execute("flow_closed", {"id": subject})
+                    after.counts += counts or ()
                 else:
                     control(execute, kind, subject, asked, after, self._now)
             return after, len(events)
