@@ -98,7 +98,7 @@ def test_a_slot_that_is_free_again_is_forgotten(hanging: Hanging, monkeypatch: p
     assert watch.stops_a_lane
 
     hanging.let_go.set()
-    eventually(lambda: lane.is_idle)
+    eventually(lambda: not lane.occupants())
     _look(watch, monkeypatch, after=303)
 
     assert (len(watch), watch.stops_a_lane) == (0, False)
