@@ -959,7 +959,7 @@ class TestSteps:
 
 
 class TestPrune:
-    verbs = ("flows", "flow_jobs")
+    verbs = ("flows", "flow_jobs", "cancel_flow")
 
     RULES = tuple(PruneRule(state, max_age=timedelta(0)) for state in FINAL_STATES)
 

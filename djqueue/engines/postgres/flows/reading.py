@@ -39,12 +39,7 @@ class PostgresFlowReader(Application):
 
     def flow_jobs(self, id: int, *, after: int = 0, limit: int = 1000) -> list[FlowMember]:
         ranges = self.execute("flow_ranges", {"id": id, "after": after})
-        return [
-            FlowMember(
-                *row[:-2], [(up, DependencyRule(rule)) for up, rule in zip(*map(_listed, row[-2:]), strict=True)]
-            )
-            for row in self._members("flow_jobs", ranges, after, limit)
-        ]
+        return list(map(_member, self._members("flow_jobs", ranges, after, limit)))
 
     def results(self, flow_id: int, *, after: int = 0, limit: int = 1000) -> list[tuple[int, str, str | None]]:
         ranges = [row for row in self.execute("flow_ranges", {"id": flow_id, "after": after}) if row[0] == flow_id]
@@ -116,10 +111,12 @@ def _flow(row: tuple[Any, ...]) -> Flow:
     return flow._replace(kind=FlowKind(flow.kind), on_failure=OnFailure(flow.on_failure))
 
 
+def _member(row: tuple[Any, ...]) -> FlowMember:
+    id, name, flow_id, state, queue, task, pending, upstreams, rules = row
+    edges = list(zip(upstreams or (), map(DependencyRule, rules or ()), strict=True))
+    return FlowMember(id, name, flow_id, state, queue, task, pending, edges)
+
+
 def _neighbour(row: tuple[Any, ...]) -> Neighbour:
     neighbour = Neighbour(*row)
     return neighbour._replace(rule=DependencyRule(neighbour.rule))
-
-
-def _listed(values: list[Any] | None) -> list[Any]:
-    return values or []
