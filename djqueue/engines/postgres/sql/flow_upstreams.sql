@@ -4,7 +4,12 @@ SELECT
     edge.upstream_id, flow.id IS NOT NULL AS is_flow, COALESCE(flow.name, job.meta #>> '{flow,name}', '') AS name, edge.rule,
     COALESCE(
         job.state,
-        CASE WHEN flow.id IS NULL THEN 'deleted' WHEN flow.finished_at IS NULL THEN 'unfinished' WHEN flow.failed_at IS NULL THEN 'completed' ELSE 'failed' END
+        CASE
+            WHEN flow.id IS NULL THEN 'deleted'
+            WHEN flow.finished_at IS NULL THEN 'unfinished'
+            WHEN flow.failed_at IS NULL THEN 'completed'
+            ELSE 'failed'
+        END
     ) AS state,
     CASE WHEN job.state = 'completed' THEN job.result::text END AS result
 FROM (
