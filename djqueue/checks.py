@@ -2,7 +2,7 @@
 
 ``check_backends`` calls ``check()`` of every backend in TASKS, which calls ``check_store``. On Django 5.2 the app
 ``django_tasks`` does so if it is installed. Importing this module registers the checks: a project without djqueue in
-INSTALLED_APPS must be told of that too, and it imports this module with the backend in its TASKS.
+INSTALLED_APPS needs a message too, and it imports this module with the backend in its TASKS.
 """
 
 from __future__ import annotations
@@ -138,11 +138,13 @@ def check_servers(
         except compat.InvalidTaskBackend:
             continue
         except EngineUnavailable as error:
+            database = None if store is None else store.database_of_tables
+            address = f"{where}['OPTIONS']['url']" if database is None else f"DATABASES[{database!r}]"
             yield Warning(
                 f"{error}",
-                hint="Jobs cannot be enqueued and workers cannot run until this is corrected."
+                hint=f"Correct the user, the password or the permissions in {address}. Workers do not start until then."
                 if isinstance(error, EngineDenied)
-                else "Jobs cannot be enqueued and workers cannot run until it answers. Check the address.",
+                else f"Start the server, or correct its address in {address}. Workers run no jobs until it answers.",
                 obj=where,
                 id="djqueue.W009",
             )

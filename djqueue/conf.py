@@ -52,7 +52,7 @@ class Options:
     """Rules per task: ``{"shop.tasks.pay": {"retention": {"completed": "90 days"}}}``."""
     retention: Retention = field(default_factory=lambda: DEFAULT_RETENTION)
     """How long finished jobs are kept, per state: ``{"completed": "1 day", "discarded": {"age": "30 days", "count": 10_000}}``.
-    An age is a duration, or None to keep jobs for ever. States that are not listed keep their defaults."""
+    An age is a duration, or None to keep jobs forever. States that are not listed keep their defaults."""
     max_attempts: int = 20
     """How many times a job is attempted before it is discarded, unless its task sets another number."""
     max_args_bytes: int = 256 * 1024

@@ -18,11 +18,11 @@
     ├── InvalidPosition         this is not a position in a list of jobs
     ├── EngineUnavailable       the store did not answer; try again later
     │   ├── EngineBusy          another transaction holds a lock that is needed; maintenance does not wait for it
-    │   ├── EngineDenied        it answered that it does not let us in: the settings have to be corrected
+    │   ├── EngineDenied        it denies access: the settings have to be corrected
     │   └── BulkInterrupted     it went away in the middle of enqueue_many; some of the jobs are stored
     ├── EngineRefused           the store answered that it does not take this value
     ├── TaskTimeout             the task ran longer than its timeout
-    ├── UnreadableJob           somebody edited the row of the job, and it cannot be read; it is put aside
+    ├── UnreadableJob           the stored job was edited and cannot be read; it is put aside
     ├── DependencyFailed        recorded for a job that was cancelled because of how another job ended
     ├── StaleClaim              another worker has the job that runs here; nothing it stores is accepted
     └── WorkerLost              recorded for a job whose worker died
@@ -71,7 +71,7 @@ class InvalidWorkflow(InvalidJob):
 
 
 class DuplicateJob(DjqueueError):
-    """Another job holds this one's unique key, and ``on_conflict="raise"`` asked to be told. Nothing was stored.
+    """Another job holds this one's unique key, and ``on_conflict="raise"`` is set. Nothing was stored.
 
     ``job_id`` is the id of the job that holds the key.
     """
@@ -123,7 +123,7 @@ class EngineBusy(EngineUnavailable):
 
 
 class EngineDenied(EngineUnavailable):
-    """The server does not let us in, or do what we have to: the message says whether url, password or permissions are wrong."""
+    """The server denies access or a necessary permission: the message says whether url, password or permissions are wrong."""
 
 
 class BulkInterrupted(EngineUnavailable):
@@ -147,7 +147,7 @@ class TaskTimeout(DjqueueError):
 
 
 class UnreadableJob(DjqueueError):
-    """Somebody edited what the store has of this job, and it cannot be read. It is put aside; correct or delete it."""
+    """The stored job was edited and cannot be read. It is put aside; correct or delete it."""
 
 
 class WorkerLost(DjqueueError):
@@ -172,7 +172,7 @@ _LONGEST = timedelta(days=365)
 
 
 def _as_timedelta(delay: timedelta | float) -> timedelta:
-    """Cap a delay as ``backoff`` does. What is no delay is kept: it is logged, and the default used, when it is read.
+    """Cap a delay as ``backoff`` does. An invalid delay is kept: when it is read, it is logged and the default is used.
 
     These exceptions are often made while another one is handled; one that fails here would take its place.
     """
@@ -202,14 +202,14 @@ class Snooze(JobSignal):
 
 
 class Cancel(JobSignal):
-    """End the job as cancelled, with a reason for whoever looks at it later."""
+    """End the job as cancelled, with a reason that the admin shows."""
 
     def __init__(self, reason: str = "The task cancelled itself.") -> None:
         super().__init__(reason)
 
 
 class Discard(JobSignal):
-    """End the job as discarded although attempts are left, with a reason for whoever looks at it later."""
+    """End the job as discarded although attempts are left, with a reason that the admin shows."""
 
     def __init__(self, reason: str = "The task discarded itself.") -> None:
         super().__init__(reason)

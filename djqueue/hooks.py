@@ -9,13 +9,17 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from traceback import format_exception
 from typing import TypeVar
 
 T = TypeVar("T")
 
 logger = logging.getLogger("djqueue.hooks")
+
+MAX_TRACEBACK_CHARS = 16_384
+"""Maximum length of a traceback in the store and in a log line."""
 
 
 def call(function: Callable[[], T], fallback: T, what: str, *args: object) -> T:
@@ -30,11 +34,47 @@ def call(function: Callable[[], T], fallback: T, what: str, *args: object) -> T:
 def report(error: BaseException, what: str, *args: object) -> None:
     """Log a failure of a project's code. Never raises, not even if the log handlers fail."""
     try:
-        logger.error(what, *args, exc_info=error)
+        log(logger, logging.ERROR, what, args, error)
     except BaseException:
         # The arguments or the exception may be impossible to format.
         with suppress(BaseException):
             sys.stderr.write(f"djqueue.hooks: {what} ({class_path(error)}; logging it failed)\n")
+
+
+def log(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    args: tuple[object, ...],
+    error: BaseException | None = None,
+    *,
+    exc_text: str | None = None,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Log as ``logger.log`` does, with a traceback of limited size: the text of an exception may be as large as its data.
+
+    ``exc_text``: the traceback of ``error``, if the caller has it already, or the stack of a thread.
+    """
+    if not logger.isEnabledFor(level):
+        return
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    record = logger.makeRecord(logger.name, level, __file__, 0, message, args, exc_info, "log", extra)
+    if exc_text is None and error is not None:
+        exc_text = "".join(format_exception(error))
+    if exc_text is not None:  # formatters use it instead of formatting the traceback themselves
+        record.exc_text = shorten(exc_text.rstrip("\n"), MAX_TRACEBACK_CHARS)
+    logger.handle(record)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Leave out the middle of a text that is longer than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    # The end of a traceback says what happened, its beginning says where the call came from.
+    head = max(0, limit // 3 - 40)
+    tail = max(0, limit - head - 80)
+    left_out = len(text) - head - tail
+    return f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:] if tail else ''}"[:limit]
 
 
 def must_pass(error: BaseException) -> bool:

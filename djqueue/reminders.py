@@ -1,4 +1,4 @@
-"""Log what stays wrong at once, and again after pauses that grow: a log of one line per second hides what else happens."""
+"""Log a lasting problem at once, and again after growing pauses: a line per second would hide other lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Reminder:
         self._due = self._pause = 0.0
 
     def is_due(self, what: str) -> bool:
-        """Say whether to tell of it now: it is new, or was not told for a while."""
+        """Return whether to log it now: it is new, or was last logged long enough ago."""
         now = time.monotonic()
         if what != self._what:
             self._what, self._pause = what, _FIRST_PAUSE_SECONDS
@@ -26,5 +26,5 @@ class Reminder:
         return True
 
     def forget(self) -> None:
-        """Tell of the next one at once: it is over."""
+        """Log the next occurrence at once, because this one is over."""
         self._what = ""

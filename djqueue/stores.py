@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.core.signals import setting_changed
 from django.db import connections, transaction
 
 from djqueue import compat, conf
 from djqueue.engines.protocol import Engine
-from djqueue.exceptions import DuplicateJob, ForeignBackend, InvalidOptions
+from djqueue.exceptions import DuplicateJob, ForeignBackend, InvalidOptions, InvalidWorkflow
 from djqueue.jobs.chunks import Chunks, Items, read_to_the_end
 from djqueue.jobs.encoding import Encoded
+from djqueue.jobs.flows import FlowJob, InsertedFlow, NewFlow
 from djqueue.jobs.records import BulkResult
 from djqueue.outbox.after_commit import AfterCommit, following
 from djqueue.outbox.id_pool import IdPool
@@ -41,6 +42,7 @@ from djqueue.outbox.rows import Outbox
 
 if TYPE_CHECKING:
     from djqueue.engines.postgres import PostgresEngine
+    from djqueue.engines.protocol.flows import FlowStore
     from djqueue.engines.redis import RedisEngine
 
     _Inserting = AbstractContextManager[tuple[Inserts, Iterable[list[Encoded]]]]
@@ -101,6 +103,10 @@ class Store(ABC):
     @abstractmethod
     def inserter(self) -> Inserts:
         """Return the object that accepts new jobs now: the engine, or one that keeps jobs until the caller's transaction commits."""
+
+    def insert_flow(self, flows: Sequence[NewFlow], jobs: Sequence[FlowJob]) -> InsertedFlow:
+        """Store a workflow or batch, or a part of one, in the caller's transaction, if there is one."""
+        return cast("FlowStore", self.engine).insert_flow(flows, jobs)
 
     @abstractmethod
     def together(self) -> AbstractContextManager[None]:
@@ -180,6 +186,16 @@ class RedisStore(Store):
 
     def inserter(self) -> Inserts:
         return self._following() or self.engine
+
+    def insert_flow(self, flows: Sequence[NewFlow], jobs: Sequence[FlowJob]) -> InsertedFlow:
+        connection = connections[self.settings.database]
+        if connection.in_atomic_block or not (connection.connection is None or connection.autocommit):
+            # It would be in the store at once, and stay there if the transaction is rolled back.
+            raise InvalidWorkflow(
+                f"The jobs of {self.alias!r} are not in the database, so a workflow cannot be stored with a transaction of"
+                f" {self.settings.database!r}. Use transaction.on_commit(workflow.enqueue)."
+            )
+        return super().insert_flow(flows, jobs)
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()

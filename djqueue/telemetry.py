@@ -15,6 +15,9 @@ from djqueue import hooks
 
 logger = logging.getLogger("djqueue")
 
+MAX_WORD_CHARS = 2_000
+"""Maximum length of a field in a log line. A server's error can quote a value of any size."""
+
 Handler = Callable[[str, Mapping[str, Any]], None]
 _handlers: list[Handler] = []
 
@@ -51,7 +54,9 @@ def emit(
     """
     try:
         if logger.isEnabledFor(level):
-            _log(event, level, fields, exc_info, exc_text)
+            words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
+            args = (event.removeprefix("djqueue."), words)
+            hooks.log(logger, level, "%s %s", args, exc_info, exc_text=exc_text, extra={"djqueue": fields})
     except BaseException as error:  # a log handler or filter of the project
         if hooks.must_pass(error):
             raise
@@ -65,27 +70,7 @@ def emit(
             hooks.report(error, "Unexpected error in a telemetry handler for the event %s.", event)
 
 
-def _log(
-    event: str, level: int, fields: Mapping[str, Any], exc_info: BaseException | None, exc_text: str | None
-) -> None:
-    words = " ".join([f"{key}={_word(value)}" for key, value in fields.items()])
-    # As logger.log does, with exc_text in addition: formatters use it instead of formatting the traceback themselves.
-    record = logger.makeRecord(
-        logger.name,
-        level,
-        __file__,
-        0,
-        "%s %s",
-        (event.removeprefix("djqueue."), words),
-        None if exc_info is None else (type(exc_info), exc_info, exc_info.__traceback__),
-        "emit",
-        {"djqueue": fields},
-    )
-    record.exc_text = exc_text
-    logger.handle(record)
-
-
 def _word(value: object) -> str:
     # Names come from the database: no line break or control character may forge a log line.
-    text = f"{value:.3f}" if isinstance(value, float) else str(value)
+    text = f"{value:.3f}" if isinstance(value, float) else hooks.shorten(str(value), MAX_WORD_CHARS)
     return text if text.isprintable() and " " not in text and text else repr(text)

@@ -116,7 +116,7 @@ def test_the_exit_codes_are_those_of_the_source() -> None:
 
 def test_the_constants_that_the_text_quotes_are_those_of_the_source() -> None:
     from djqueue import propagation
-    from djqueue.maintenance import silence
+    from djqueue.jobs import silence
     from djqueue.runtime import outcomes, timekeeper
     from djqueue.tasks import backoff
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from djqueue import telemetry
+from djqueue import hooks, telemetry
 from tests import events
 
 
@@ -24,6 +24,22 @@ def test_no_name_from_the_database_can_forge_a_line(caplog: pytest.LogCaptureFix
     [record] = caplog.records
     assert "\n" not in record.getMessage()
     assert record.getMessage().endswith("empty=''")
+
+
+def test_a_text_of_any_size_takes_little_room_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("x" * 1_000_000)
+
+    with caplog.at_level(logging.INFO, logger="djqueue"):
+        telemetry.emit("djqueue.job.stop", exc_info=error, exc_text=f"ValueError: {error}", error=error)
+        telemetry.emit("djqueue.job.after_commit", exc_info=error)
+        hooks.report(error, "Unexpected error in a test.")
+
+    assert len(caplog.records) == 3
+    for record in caplog.records:
+        line = logging.Formatter("%(message)s").format(record)
+        assert "characters left out" in line
+        assert len(line) < 20_000
+    assert caplog.records[0].djqueue == {"error": error}  # type: ignore[attr-defined]
 
 
 def test_a_handler_that_fails_fails_nobody_else(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,11 @@
-"""What people may do to jobs: retry, cancel, discard and delete, one or all that match.
+"""Retry, cancel, discard and delete jobs: one, some, or all that match.
 
-A button sends what was chosen to a page that says how many jobs it will do something to, and asks for a reason; that
-page sends the same again with a confirmation. Jobs are named by their ids, not by rows that were read: what
-has changed its table or its state between the two is still found, and what was left alone is told with its reason.
+A button sends the selection to a page that shows how many jobs are affected and asks for a reason; that page sends the
+same again with a confirmation. Jobs are identified by their ids, not by rows that were read: a job that changes its table
+or its state between the two requests is still found, and each skipped job is reported with its reason.
 
-Many jobs are done in batches of a transaction each, for twenty seconds at most: a request that lasts longer is cut off by
-a proxy, and nobody would learn what it did.
+Large selections are processed in batches of one transaction each, for twenty seconds at most: a proxy would cut off a longer
+request, and its result would be lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from djqueue import api
@@ -43,7 +43,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 SECONDS = 20.0
 BATCH = 1000
 MOST_LOGGED = 200
-"""Up to so many jobs of a batch get an entry each in the log; more share one that says how many they were."""
+"""Up to this many jobs of a batch get a log entry each; more share one entry with their number."""
 _SHOWN = 20
 _NAMED = 5
 
@@ -54,7 +54,7 @@ class Selection:
 
     ids: Sequence[int] = field(default_factory=list)
     jobs: JobFilter | None = None
-    """All that match, with ``is_all``; None: no job can match."""
+    """With ``is_all``: the filter of the selected jobs. None: no job can match."""
     is_all: bool = False
 
     def count_states(self, source: Source) -> dict[str, int] | None:
@@ -64,7 +64,7 @@ class Selection:
         return Counter(job.state for job in source.reader().get_many(self.ids))
 
     def batches(self, source: Source) -> Iterator[Sequence[int]]:
-        """Yield ids. Of all that match, up to the newest job of now: jobs that are enqueued meanwhile would keep it going."""
+        """Yield ids, for a filter only up to the newest job at the start: new jobs could prolong it without end."""
         if not self.is_all:
             for start in range(0, len(self.ids), BATCH):
                 yield self.ids[start : start + BATCH]
@@ -80,15 +80,15 @@ class Selection:
 class Verb:
     name: str
     label: Any
-    """What the button says."""
+    """The text of the button."""
     title: Any
     button: Any
     does: dict[JobState, Any]
-    """State → what happens to a job in it, for the page that asks."""
+    """By state: what happens to such a job, for the confirmation page."""
     takes_reason: bool = False
 
     def may(self, request: HttpRequest) -> bool:
-        """Say whether the user may do this to any jobs."""
+        """Return whether the user may do this to any jobs."""
         return bool(self.states(request))
 
     def states(self, request: HttpRequest) -> tuple[JobState, ...]:
@@ -101,43 +101,23 @@ class Verb:
 
 
 _WAITING = [state for state in LIVE_STATES if state is not JobState.EXECUTING]
-_AGAIN = _("will be available again, with room for one more attempt")
+_DUE = (JobState.SCHEDULED, JobState.RETRYABLE)
+_RETRIED: dict[JobState, Any] = dict.fromkeys(
+    [*FINAL_STATES, *_DUE], _("will be available again, with room for one more attempt")
+)
+_CANCELLED: dict[JobState, Any] = {
+    **dict.fromkeys(_WAITING, _("will end at once")),
+    JobState.EXECUTING: _("will be asked to end, and will not run again"),
+}
+_DISCARDED: dict[JobState, Any] = dict.fromkeys(_WAITING, _("will end at once as discarded"))
+_DELETED: dict[JobState, Any] = dict.fromkeys([*_WAITING, *FINAL_STATES], _("will be deleted without a trace"))
 VERBS = {
     verb.name: verb
     for verb in (
-        Verb(
-            "retry",
-            _("Retry"),
-            _("Retry jobs"),
-            _("Yes, retry"),
-            {**dict.fromkeys(FINAL_STATES, _AGAIN), **dict.fromkeys((JobState.SCHEDULED, JobState.RETRYABLE), _AGAIN)},
-        ),
-        Verb(
-            "cancel",
-            _("Cancel"),
-            _("Cancel jobs"),
-            _("Yes, cancel"),
-            {
-                **dict.fromkeys(_WAITING, _("will end at once")),
-                JobState.EXECUTING: _("will be asked to end, and will not run again"),
-            },
-            takes_reason=True,
-        ),
-        Verb(
-            "discard",
-            _("Discard"),
-            _("Discard jobs"),
-            _("Yes, discard"),
-            dict.fromkeys(_WAITING, _("will end at once as discarded")),
-            takes_reason=True,
-        ),
-        Verb(
-            "delete",
-            _("Delete"),
-            _("Delete jobs"),
-            _("Yes, delete"),
-            dict.fromkeys([*_WAITING, *FINAL_STATES], _("will be deleted without a trace")),
-        ),
+        Verb("retry", _("Retry"), _("Retry jobs"), _("Yes, retry"), _RETRIED),
+        Verb("cancel", _("Cancel"), _("Cancel jobs"), _("Yes, cancel"), _CANCELLED, takes_reason=True),
+        Verb("discard", _("Discard"), _("Discard jobs"), _("Yes, discard"), _DISCARDED, takes_reason=True),
+        Verb("delete", _("Delete"), _("Delete jobs"), _("Yes, delete"), _DELETED),
     )
 }
 
@@ -146,12 +126,12 @@ ACTIONS = {f"{name}_jobs": verb for name, verb in VERBS.items()}
 
 
 def buttons(request: HttpRequest, job: records.Job) -> list[tuple[str, Any]]:
-    """Return what the user may do to this job: action and label."""
+    """Return the actions that the user may take on this job, each with its label."""
     return [(action, verb.label) for action, verb in ACTIONS.items() if job.state in verb.states(request)]
 
 
 def check(model_admin: Any, request: HttpRequest) -> None:
-    """Refuse an action to whoever lacks its permission, instead of Django's "No action selected"."""
+    """Raise ``PermissionDenied`` for an action that the user may not take, instead of Django's "No action selected"."""
     for action in request.POST.getlist("action"):
         if action in ACTIONS:
             is_delete = ACTIONS[action].name == "delete"
@@ -223,7 +203,7 @@ def _do(
     report, is_done, is_cut = api.Report(), False, False
     until = time.monotonic() + SECONDS
     for batch in selection.batches(source):
-        # What was done stays done, and noted, when a later batch fails.
+        # Each batch keeps its effect and its log entries if a later one fails.
         with audited(source, _announcement(model_admin, request, verb, batch, reason)) as entries:
             controlled = verb_of(batch, **values)
             entries += _entries(model_admin, request, verb, [one for one in controlled if one.is_done], reason)
@@ -242,6 +222,17 @@ def _do(
     return HttpResponseRedirect(request.get_full_path())
 
 
+_DONE = {
+    ControlOutcome.CANCELLED: ngettext_lazy("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", "n"),
+    ControlOutcome.REQUESTED: ngettext_lazy(
+        "%(count)s job executes and was asked to end.", "%(count)s jobs execute and were asked to end.", "n"
+    ),
+    ControlOutcome.RETRIED: ngettext_lazy(
+        "%(count)s job is available again.", "%(count)s jobs are available again.", "n"
+    ),
+    ControlOutcome.DISCARDED: ngettext_lazy("%(count)s job was discarded.", "%(count)s jobs were discarded.", "n"),
+    ControlOutcome.DELETED: ngettext_lazy("%(count)s job was deleted.", "%(count)s jobs were deleted.", "n"),
+}
 _NOTES = {
     ControlOutcome.CANCELLED: "Cancelled.",
     ControlOutcome.REQUESTED: "Asked to end.",
@@ -254,7 +245,7 @@ _NOTES = {
 def _entries(
     model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, done: Sequence[Controlled], reason: str
 ) -> list[LogEntry]:
-    """Note who did it: an entry per job, or one for all of a batch where they are too many."""
+    """Return the log entries: one per job, or one for a batch with too many jobs."""
     source, model, flag = source_of(request), model_admin.model, _flag(verb)
     why = f" {reason}" if reason else ""
     if len(done) <= MOST_LOGGED:
@@ -271,7 +262,7 @@ def _entries(
 def _announcement(
     model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, ids: Sequence[int], reason: str
 ) -> LogEntry:
-    """Note what is about to be done, for a store that knows nothing of the log."""
+    """Return the log entry to write before the act, for a store that is not in the database of the log."""
     source = source_of(request)
     key = source.key(ids[0]) if len(ids) == 1 else None
     words = f"{verb.name.capitalize()} requested. {reason}".strip()
@@ -290,42 +281,23 @@ def _name(source: Source, ids: Sequence[int]) -> str:
 
 
 def _tell(model_admin: SourceAdmin[Any], request: HttpRequest, verb: Verb, report: api.Report, *, is_cut: bool) -> None:
-    for outcome, sentence in _sentences(report.outcomes):
-        level = messages.SUCCESS if outcome is not ControlOutcome.REQUESTED else messages.INFO
-        model_admin.message_user(request, sentence, level)
+    for outcome, count in report.outcomes.items():
+        if outcome in _DONE:
+            level = messages.SUCCESS if outcome is not ControlOutcome.REQUESTED else messages.INFO
+            model_admin.message_user(request, _DONE[outcome] % {"n": count, "count": f"{count:,}"}, level)
     for reason, count in report.skipped.items():
         named = ", ".join(f"#{id}" for id in report.examples[reason][:_NAMED])
         if count > len(report.examples[reason]):
             named += ", …"
         words = {"count": f"{count:,}", "named": named, "reason": reason}
-        sentence = ngettext("%(count)s job was left as it was (%(named)s): %(reason)s.",
-                            "%(count)s jobs were left as they were (%(named)s): %(reason)s.", count) % words  # fmt: skip
+        sentence = ngettext("%(count)s job was skipped (%(named)s): %(reason)s.",
+                            "%(count)s jobs were skipped (%(named)s): %(reason)s.", count) % words  # fmt: skip
         model_admin.message_user(request, sentence, messages.WARNING)
     if is_cut:
-        sentence = gettext("That took too long to do at once. Do it again to go on with the rest.")
+        sentence = gettext("Stopped after 20 seconds. Repeat the action to continue with the other jobs.")
         model_admin.message_user(request, sentence, messages.WARNING)
     elif not report.outcomes:
-        model_admin.message_user(request, gettext("There was no job left to do this to."), messages.WARNING)
-
-
-def _sentences(outcomes: dict[ControlOutcome, int]) -> Iterator[tuple[ControlOutcome, str]]:
-    for outcome, count in outcomes.items():
-        words = {"count": f"{count:,}"}
-        match outcome:
-            case ControlOutcome.CANCELLED:
-                yield outcome, ngettext("%(count)s job was cancelled.", "%(count)s jobs were cancelled.", count) % words
-            case ControlOutcome.REQUESTED:
-                yield outcome, ngettext(
-                    "%(count)s job executes and was asked to end.", "%(count)s jobs execute and were asked to end.", count
-                ) % words  # fmt: skip
-            case ControlOutcome.RETRIED:
-                yield outcome, ngettext(
-                    "%(count)s job is available again.", "%(count)s jobs are available again.", count
-                ) % words  # fmt: skip
-            case ControlOutcome.DISCARDED:
-                yield outcome, ngettext("%(count)s job was discarded.", "%(count)s jobs were discarded.", count) % words
-            case ControlOutcome.DELETED:
-                yield outcome, ngettext("%(count)s job was deleted.", "%(count)s jobs were deleted.", count) % words
+        model_admin.message_user(request, gettext("No job was changed."), messages.WARNING)
 
 
 def _some(site: AdminSite, source: Source, jobs: Iterable[ListedJob]) -> list[dict[str, Any]]:
@@ -346,8 +318,8 @@ def ids_of(source: Source, keys: Iterable[str]) -> list[int]:
     for key in keys:
         text = source.bare(key)
         if text != key and key != source.key(text):
-            raise BadRequest(f"{key!r} is no job of {source.label}.")
+            raise BadRequest(f"Invalid key {key!r}: use keys of jobs in {source.label}.")
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
-            raise BadRequest(f"{key!r} is no id of a job.")
+            raise BadRequest(f"Invalid job id {key!r}: use a whole number.")
         ids.add(int(text))
     return sorted(ids)

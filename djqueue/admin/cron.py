@@ -1,4 +1,4 @@
-"""The crontab: to look at, and for whoever may, to change.
+"""Show the crontab, and change it with the right permissions.
 
 Everything goes through ``djqueue.crontab``, as the command does, so the form can store nothing that could not run: the
 task is chosen from those that are registered, and expression and arguments are tried. Pausing, resuming and running now
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import ADDITION, CHANGE
@@ -32,6 +31,7 @@ from djqueue.admin.formatting import NOTHING, ago, badge, duration, exact
 from djqueue.admin.reasons import ReasonForm
 from djqueue.admin.sources import may_view, page_url, source_of
 from djqueue.cron.entry import CronDefinition, CronTick
+from djqueue.cron.entry import CronEntry as StoredEntry
 from djqueue.cron.schedule import InvalidSchedule, Schedule
 from djqueue.exceptions import DjqueueError, EngineRefused, EngineUnavailable, InvalidCron, UnknownCron
 from djqueue.models import CronEntry, FinishedJob, Job
@@ -108,9 +108,9 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
 
     @admin.display(description=_("state"))
     def state(self, entry: CronEntry) -> str:
-        kind, label = STATES[_state(entry)]
+        kind, label = STATES[_stored(entry).state]
         note = ""
-        if drift := _drift(entry):
+        if drift := _stored(entry).drift:
             note = gettext("differs from the code: %(fields)s") % {"fields": ", ".join(drift)}
         elif entry.paused_at is not None:
             who = gettext("by %(who)s") % {"who": entry.paused_by} if entry.paused_by else ""
@@ -121,7 +121,7 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
 
     @admin.display(description=_("next"))
     def next_time(self, entry: CronEntry) -> str:
-        if _state(entry) != "active" or entry.next_at is None:
+        if _stored(entry).state != "active" or entry.next_at is None:
             return NOTHING
         as_of: datetime = entry.as_of  # type: ignore[attr-defined]
         if entry.next_at < as_of:
@@ -169,7 +169,7 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
         crontab.remove(obj.name, backend=source_of(request).alias)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        # Its history goes with it: nobody needs a permission for that, nor a list of thousands of lines.
+        # Its history goes with it: the page asks for no permission for it and shows no list of thousands of lines.
         count = len(objs)
         name = self.opts.verbose_name if count == 1 else self.opts.verbose_name_plural
         return [str(obj) for obj in objs], {name: count}, set(), []
@@ -186,7 +186,7 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
                 request, object_id, form_url, {**self._page(request, object_id), **(extra_context or {})}
             )
         except InvalidCron as error:
-            # Somebody else was faster than the form.
+            # Another user changed the entry while the form was open.
             self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(request.path)
 
@@ -212,23 +212,23 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
             "cron_drift": [
                 (name, repr(getattr(entry.definition, name)), repr(getattr(entry.code, name))) for name in entry.drift
             ],
-            "cron_next": [_exact_in(at, row.timezone) for at in crontab.next_times(entry, 5)]
+            "cron_next": [entry.definition.local(at) for at in crontab.next_times(entry, 5)]
             if entry.state == "active"
             else [],
             "cron_history": [
-                self._line(request, tick, row.timezone)
+                self._line(request, tick, entry.definition)
                 for tick in crontab.history(row.name, HISTORY, backend=source.alias)
             ],
         }
 
-    def _line(self, request: HttpRequest, tick: CronTick, zone: str) -> Line:
+    def _line(self, request: HttpRequest, tick: CronTick, definition: CronDefinition) -> Line:
         reason = tick.reason
         if tick.missed_from is not None:
-            reason = f"{reason} {gettext('missed from')} {_exact_in(tick.missed_from, zone)}".strip()
+            reason = f"{reason} {gettext('missed from')} {definition.local(tick.missed_from)}".strip()
         if tick.nominal_at is None:
             when = gettext("by hand, by %(who)s") % {"who": tick.by or "?"}
         else:
-            when = _exact_in(tick.nominal_at, zone)
+            when = definition.local(tick.nominal_at)
         may_look = tick.job_id is not None and may_view(request, Job) and may_view(request, FinishedJob)
         return Line(
             time=when,
@@ -321,22 +321,9 @@ class CronEntryAdmin(SourceAdmin[CronEntry]):
             self.message_user(request, words % {"deed": DEEDS[verb], "count": done}, messages.SUCCESS)
 
 
-def _state(entry: CronEntry) -> str:
-    if entry.disabled_at is not None:
-        return "disabled"
-    if entry.paused_at is not None:
-        return "paused"
-    return "active" if entry.finished_at is None else "finished"
-
-
-def _drift(entry: CronEntry) -> list[str]:
-    if not isinstance(entry.code, dict):
-        return []
-    try:
-        code = CronDefinition.from_json(entry.code)
-        return CronDefinition(**{name: getattr(entry, name) for name in crontab.FIELDS}).differences(code)
-    except (TypeError, ValueError):
-        return []
+def _stored(row: CronEntry) -> StoredEntry:
+    stored: StoredEntry = row.stored  # type: ignore[attr-defined]
+    return stored
 
 
 def _problem(entry: CronEntry) -> str:
@@ -349,12 +336,3 @@ def _problem(entry: CronEntry) -> str:
 
 def _who(request: HttpRequest) -> str:
     return request.user.get_username()
-
-
-def _exact_in(at: datetime, zone: str) -> str:
-    """Write a time as a clock of the entry's zone shows it."""
-    try:
-        local = at.astimezone(ZoneInfo(zone))
-    except (LookupError, ValueError, OSError):
-        local = at
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}"

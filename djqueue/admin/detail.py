@@ -127,7 +127,7 @@ def _contents(model_admin: SourceAdmin[Any], request: HttpRequest, job: Job) -> 
             (
                 gettext("Worker"),
                 worker.name if worker else short(claimer) if claimer else NOTHING,
-                page_url(site, Worker, worker.pk) if worker and may_view(request, Worker) else "",
+                page_url(site, Worker, source.key(worker.id)) if worker and may_view(request, Worker) else "",
             ),
             (gettext("Claimed at"), NOTHING if job.attempted_at is None else exact(job.attempted_at), ""),
             (gettext("Claim"), str(job.claim), ""),
@@ -175,7 +175,7 @@ def _discarded_by(name: object) -> str:
 
 
 def _cancel_request(request: object) -> str:
-    """Say who wanted it, when and why; show what is no request as it stands there."""
+    """Describe who asked for it, when and why; show an invalid request as JSON."""
     if not isinstance(request, dict):
         return pretty(request)
     at = parse_time(request.get("at"))

@@ -10,27 +10,11 @@ from typing import Any
 from django.utils.translation import gettext, ngettext
 
 from djqueue.admin.formatting import attempts, duration, exact, short
-from djqueue.admin.sources import bare
 from djqueue.admin.timeline import CANCELLED, DISCARDED, summary
+from djqueue.jobs.lists import WorkerStatus
 from djqueue.jobs.records import Job
 from djqueue.jobs.states import JobState
-from djqueue.models import Queue, Worker
-
-SILENT_AFTER = timedelta(seconds=10)
-"""A worker beats every two seconds. The leader, which sees more, decides about its death."""
-
-
-def worker_state(worker: Worker, now: datetime) -> str:
-    """Say ``alive``, ``draining``, ``silent`` or ``dead``."""
-    if worker.died_at is not None:
-        return "dead"
-    if now - worker.beat_at > SILENT_AFTER:
-        return "silent"
-    return "draining" if worker.is_draining else "alive"
-
-
-def serves(worker: Worker, queue: str) -> bool:
-    return isinstance(worker.queues, dict | list) and queue in worker.queues
+from djqueue.models import Queue
 
 
 @dataclass(frozen=True)
@@ -40,7 +24,7 @@ class Diagnosis:
     job: Job
     now: datetime
     queue: Queue | None = None
-    workers: Sequence[Worker] = ()
+    workers: Sequence[WorkerStatus] = ()
     why_unknown: str = ""
     """Why this process does not know the task; empty if it does."""
 
@@ -95,9 +79,8 @@ class Diagnosis:
             )
         return hints
 
-    def claimer(self) -> Worker | None:
-        claimer = str(self.job.attempted_by)
-        return next((worker for worker in self.workers if bare(worker.pk) == claimer), None)
+    def claimer(self) -> WorkerStatus | None:
+        return next((worker for worker in self.workers if worker.id == self.job.attempted_by), None)
 
     def _due(self) -> str:
         at = self.job.scheduled_at
@@ -126,7 +109,7 @@ class Diagnosis:
             if job.ready_at
             else ""
         )
-        serving = [worker for worker in self._alive() if serves(worker, job.queue)]
+        serving = [worker for worker in self._alive() if job.queue in worker.queues]
         if not serving:
             return waited + gettext("no live worker serves queue %(queue)r.") % {"queue": job.queue}
         taking = [worker for worker in serving if not worker.is_draining]
@@ -147,14 +130,14 @@ class Diagnosis:
             "worker": worker.name if worker else short(claimer),
             "at": exact(started),
             "duration": duration(self.now - started),
-            "beat": duration(self.now - worker.beat_at) if worker else "",
+            "beat": duration(timedelta(seconds=worker.silent_seconds)) if worker else "",
         }
         if worker is None:
             return (
                 gettext("Claimed by worker %(worker)s, whose record is gone: it will be rescued within a minute.")
                 % words
             )
-        match worker_state(worker, self.now):
+        match worker.state:
             case "dead":
                 return gettext("Worker %(worker)s died while executing it: it is about to be rescued.") % words
             case "silent":
@@ -166,8 +149,8 @@ class Diagnosis:
                 )
         return gettext("Executing on worker %(worker)s for %(duration)s, since %(at)s; last beat %(beat)s ago.") % words
 
-    def _alive(self) -> list[Worker]:
-        return [worker for worker in self.workers if worker_state(worker, self.now) in ("alive", "draining")]
+    def _alive(self) -> list[WorkerStatus]:
+        return [worker for worker in self.workers if worker.state in ("alive", "draining")]
 
     def _last_error(self) -> str:
         errors: Any = self.job.errors

@@ -117,7 +117,7 @@ def short(worker: UUID) -> str:
 
 
 def pretty(value: Any) -> str:
-    """Write a value as JSON text, indented when it is long, and cut where nobody would read on."""
+    """Write a value as JSON text, indented when it is long, and cut when it is very long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > _MAX_LINE:
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)

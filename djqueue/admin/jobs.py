@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -31,9 +32,9 @@ from djqueue.admin.formatting import (
     task_name,
 )
 from djqueue.admin.lists import List, Query
-from djqueue.admin.sources import may_view, model_of, page_url, source_of
+from djqueue.admin.sources import Source, may_view, model_of, page_url, source_of
 from djqueue.exceptions import InvalidPosition
-from djqueue.jobs.lists import ListedJob, Tally
+from djqueue.jobs.lists import ListedJob, Tally, WorkerStatus
 from djqueue.jobs.states import JobState
 from djqueue.models import AbstractJob, FinishedJob, Job, Worker
 
@@ -44,11 +45,15 @@ class ShownJob(NamedTuple):
     """A job as the columns of a list need it."""
 
     job: ListedJob
-    now: datetime
-    """By the store's clock: the web server's may differ from the one that wrote the row."""
+    source: Source
     number: int
-    worker: Worker | None
+    worker: WorkerStatus | None
     """None: its name is not known, or may not be shown."""
+
+    @property
+    def now(self) -> datetime:
+        """The time by the store's clock: the web server's may differ from the one that wrote the row."""
+        return self.source.now
 
 
 class AbstractJobAdmin(ReadOnlyAdmin[J]):
@@ -87,16 +92,13 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
             return shown
         reader = source.reader(self.model)
         page = reader.page(jobs, after=query.after, before=query.before, limit=self.list_per_page)
-        workers = {}
+        workers: dict[UUID | None, WorkerStatus] = {}
         if any(job.attempted_by for job in page.jobs) and may_view(request, Worker):
-            workers = {source.bare(worker.pk): worker for worker in source.workers}
+            workers = {worker.id: worker for worker in source.workers}
         self.fill(
             request,
             shown,
-            [
-                (source.key(job.id), ShownJob(job, source.now, job.id, workers.get(str(job.attempted_by))))
-                for job in page.jobs
-            ],
+            [(source.key(job.id), ShownJob(job, source, job.id, workers.get(job.attempted_by))) for job in page.jobs],
         )
         is_whole = page.is_first and not page.older
         if page.is_slow and not is_whole:
@@ -218,7 +220,7 @@ class AbstractJobAdmin(ReadOnlyAdmin[J]):
         if row.job.attempted_by is None:
             return NOTHING
         if row.worker is not None:
-            url = page_url(self.admin_site, Worker, row.worker.pk)
+            url = page_url(self.admin_site, Worker, row.source.key(row.worker.id))
             return format_html('<a href="{}">{}</a>', url, row.worker.name)
         return format_html('<span title="{}">{}</span>', str(row.job.attempted_by), short(row.job.attempted_by))
 

@@ -15,20 +15,19 @@ from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin import pausing
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.diagnosis import serves, worker_state
 from djqueue.admin.formatting import NOTHING, STATE_LABELS, ago, badge, duration
 from djqueue.admin.sources import Source, may_view, page_url, source_of
-from djqueue.jobs.lists import QueueCounts
+from djqueue.jobs.lists import QueueCounts, WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
 from djqueue.maintenance.health import Finding, judge
-from djqueue.models import Job, Queue, Worker
+from djqueue.models import Job, Queue
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
     url: str
-    """Where its decisions are shown; empty when nobody decided anything."""
+    """The page with its rules; empty if it has none."""
     badge: str
     note: str
     counts: list[tuple[str, str]]
@@ -59,9 +58,9 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
         source = source_of(request)
         queues: dict[str, Queue] = {source.bare(queue.pk): queue for queue in source.queues}
         workers, counts = source.workers, source.counts
-        served = {str(name) for worker in workers for name in worker.queues}
+        served = {name for worker in workers for name in worker.queues}
         names = source.queue_names(*queues, *(counts or ()), *served)
-        alive = [worker for worker in workers if worker_state(worker, worker.as_of) == "alive"]  # type: ignore[attr-defined]
+        alive = [worker for worker in workers if worker.state == "alive"]
         context = {
             "title": gettext("Queues"),
             "cl": {"opts": self.opts},
@@ -81,10 +80,10 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
         name: str,
         queue: Queue | None,
         counts: Mapping[str, QueueCounts] | None,
-        alive: Sequence[Worker],
+        alive: Sequence[WorkerStatus],
     ) -> Row:
         count = None if counts is None else counts.get(name, QueueCounts(name))
-        serving = [worker for worker in alive if serves(worker, name)]
+        serving = [worker for worker in alive if name in worker.queues]
         note = ""
         if queue is not None and queue.paused_at is not None:
             as_of: datetime = queue.as_of  # type: ignore[attr-defined]
@@ -115,7 +114,7 @@ class QueueAdmin(ReadOnlyAdmin[Queue]):
             if count is None or count.oldest_available_seconds is None
             else duration(timedelta(seconds=count.oldest_available_seconds)),
             workers=len(serving),
-            slots=sum(_slots(worker, name) for worker in serving),
+            slots=sum(worker.queues[name] or worker.concurrency for worker in serving),
             is_paused=queue is not None and queue.paused_at is not None,
         )
 
@@ -128,9 +127,3 @@ def _line(finding: Finding) -> tuple[str, str, str, str]:
         "bad": ("dead", gettext("bad")),
     }[finding.level]
     return badge(kind, label), finding.name, finding.text, finding.advice
-
-
-def _slots(worker: Worker, queue: str) -> int:
-    """Return how many jobs of the queue the worker runs at once at most."""
-    own = worker.queues.get(queue) if isinstance(worker.queues, dict) else None
-    return own if isinstance(own, int) else worker.concurrency

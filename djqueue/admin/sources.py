@@ -109,7 +109,7 @@ class Source:
         return None if counts is None else {count.queue: count for count in counts}
 
     def queue_names(self, *more: str | None) -> list[str]:
-        """Return the queues of the settings, those that somebody paused, and those with jobs to run."""
+        """Return the queues of the settings, those with rules, and those with jobs to run."""
         names = {name for name in more if name}
         for store in self.stores:
             names.update(store.queues, store.settings.queues)
@@ -119,10 +119,10 @@ class Source:
         return next((queue for queue in self.queues if self.bare(queue.pk) == name), None)
 
     def rows(self, model: type[models.Model]) -> list[Any]:
-        """Return all queues that somebody paused, all workers, or all entries of the crontab."""
+        """Return all queues with rules, all workers, or all entries of the crontab."""
         if model is Queue:
             return self.queues
-        return self.workers if model is Worker else self.entries
+        return list(map(self._worker, self.workers)) if model is Worker else self.entries
 
     @cached_property
     def queues(self) -> list[Queue]:
@@ -130,19 +130,19 @@ class Source:
         return [self._row(Queue, rule.name, rule._asdict()) for rule in rules]
 
     @cached_property
-    def workers(self) -> list[Worker]:
-        return [self._worker(worker) for worker in self.reader(Worker).workers()]
+    def workers(self) -> Sequence[lists.WorkerStatus]:
+        return self.reader(Worker).workers()
 
     @cached_property
     def entries(self) -> list[CronEntry]:
         return [self._entry(entry) for entry in self.reader(CronEntry).cron.entries()]
 
     def _worker(self, worker: lists.WorkerStatus) -> Worker:
-        values = {name: getattr(worker, name) for name in ("name", "hostname", "pid", "queues", "concurrency")}
-        values |= {"is_draining": worker.is_draining, "started_at": worker.started_at}
+        values = {name: value for name, value in worker._asdict().items() if name not in ("silent_seconds", "is_dead")}
         values["beat_at"] = self.now - timedelta(seconds=worker.silent_seconds)
-        values["died_at"] = worker.died_at or (self.now if worker.is_dead else None)
-        return self._row(Worker, worker.id, values)
+        row = self._row(Worker, worker.id, values)
+        row.state = worker.state  # type: ignore[attr-defined]
+        return row
 
     def _entry(self, entry: cron.CronEntry) -> CronEntry:
         values = {field.name: getattr(entry, field.name) for field in fields(entry)}

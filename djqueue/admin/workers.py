@@ -11,7 +11,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from djqueue.admin.base import ReadOnlyAdmin
-from djqueue.admin.diagnosis import worker_state
 from djqueue.admin.formatting import NOTHING, ago, badge
 from djqueue.admin.sources import bare, source_named, source_of
 from djqueue.models import Job, Worker
@@ -41,15 +40,12 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
 
     @admin.display(description=_("state"))
     def state(self, worker: Worker) -> str:
-        state = worker_state(worker, worker.as_of)  # type: ignore[attr-defined]
+        state: str = worker.state  # type: ignore[attr-defined]
         return badge(state, LABELS[state])
 
     @admin.display(description=_("queues"))
     def queue_names(self, worker: Worker) -> str:
-        queues: Any = worker.queues
-        if not isinstance(queues, dict):
-            return str(queues)
-        words = [f"{name}:{limit}" if limit else str(name) for name, limit in queues.items()]
+        words = [f"{name}:{limit}" if limit else str(name) for name, limit in worker.queues.items()]
         return ", ".join(words) or NOTHING
 
     @admin.display(description=_("started"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from djqueue.benchmark.plot import Bar, Panel, draw
+from djqueue.management.terminal import columns
 
 _COLOURS = ("#2f6f4f", "#b07d2b", "#4b6fa8", "#a8485a", "#7a5ba6", "#5f6b6d")
 
@@ -35,13 +36,7 @@ Figures = Mapping[str, Sequence[Figure]]
 def table(backends: Figures) -> str:
     """Lay the figures of several backends side by side."""
     rows = [["", *backends], *([row[0].name, *map(str, row)] for row in zip(*backends.values(), strict=True))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    )
+    return "\n".join(columns(rows, right=range(1, len(rows[0]))))
 
 
 def as_json(backends: Figures) -> dict[str, Any]:

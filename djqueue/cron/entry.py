@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, cast
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from djqueue.cron.schedule import REBOOT, InvalidSchedule, Schedule
 from djqueue.exceptions import InvalidCron
@@ -100,6 +102,12 @@ class CronDefinition:
         if isinstance(known.get("args"), list):
             known["args"] = tuple(known["args"])
         return cls(**known)
+
+    def local(self, at: datetime) -> str:
+        """Write a time as a clock of the entry's zone shows it."""
+        with suppress(LookupError, ValueError, OSError):
+            at = at.astimezone(ZoneInfo(self.timezone))
+        return f"{at:%Y-%m-%d %H:%M:%S %Z}"
 
     def differences(self, other: CronDefinition) -> list[str]:
         """Name the fields in which the two differ."""

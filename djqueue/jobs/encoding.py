@@ -27,15 +27,13 @@ from uuid import UUID
 
 from djqueue.adapters.python import json_encode
 from djqueue.exceptions import InvalidArguments, InvalidResult, JobTooLarge, ResultTooLarge
-from djqueue.hooks import class_path, text_of
+from djqueue.hooks import MAX_TRACEBACK_CHARS, class_path, shorten, text_of
 from djqueue.jobs.tracebacks import format_error
 
 MAX_DEPTH = 200
 """Maximum nesting of lists and dicts: readers recurse, and Python 3.11 allows a thousand frames in total."""
 MAX_ARGS_BYTES = 64 * 1024 * 1024
 """The upper limit of ``max_args_bytes``, on every backend."""
-MAX_ERROR_CHARS = 16_384
-"""Maximum length of a stored traceback."""
 
 _plain = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _dumps = json_encode(_plain)
@@ -120,15 +118,9 @@ def is_storable(text: str) -> bool:
         return False
 
 
-def storable(text: object, limit: int = MAX_ERROR_CHARS) -> str:
+def storable(text: object, limit: int = MAX_TRACEBACK_CHARS) -> str:
     """Replace characters that cannot be stored, and shorten a text that is too long in its middle. Never fails."""
-    text = text_of(text)
-    if len(text) > limit:
-        # The end of a traceback says what happened, its beginning says where the call came from.
-        head = max(0, limit // 3 - 40)
-        tail = max(0, limit - head - 80)
-        left_out = len(text) - head - tail
-        text = f"{text[:head]}\n… {left_out} characters left out …\n{text[-tail:] if tail else ''}"[:limit]
+    text = shorten(text_of(text), limit)
     if "\0" in text:
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if not text.isascii():

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from djqueue.jobs.lists import WorkerStatus
+
 
 @dataclass(frozen=True, slots=True)
 class VacuumBlocker:
@@ -18,14 +20,6 @@ class VacuumBlocker:
     """How long it has existed. None: unknown."""
     age_transactions: int
     """The age, in transactions, of the oldest snapshot that it keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerHealth:
-    name: str
-    queues: Sequence[str]
-    silent_seconds: float
-    is_dead: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class Health:
     queues: Sequence[QueueHealth] = ()
     parked: Sequence[ParkedJob] = ()
     """Some of the jobs that no worker can run in their current form."""
-    workers: Sequence[WorkerHealth] = ()
+    workers: Sequence[WorkerStatus] = ()
     leader_seconds: float | None = None
     """How long the current leader has led. None: there is no leader."""
     loops: Mapping[str, float] = field(default_factory=dict)

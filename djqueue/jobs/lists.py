@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from djqueue.jobs.records import Job
+from djqueue.jobs.silence import SILENT_SECONDS
 from djqueue.jobs.states import JobState
 
 
@@ -132,6 +133,7 @@ class WorkerStatus(NamedTuple):
     hostname: str
     pid: int
     queues: Mapping[str, int | None]
+    """The queues that it serves, each with its own concurrency or None."""
     concurrency: int
     silent_seconds: float
     """Time since its last heartbeat."""
@@ -140,3 +142,19 @@ class WorkerStatus(NamedTuple):
     started_at: datetime | None = None
     """None where the store does not keep it."""
     died_at: datetime | None = None
+
+    @property
+    def state(self) -> Literal["alive", "draining", "silent", "dead"]:
+        """The state as shown. Only the leader, which watches the heartbeats, decides that a worker is dead."""
+        if self.is_dead:
+            return "dead"
+        if self.silent_seconds > SILENT_SECONDS:
+            return "silent"
+        return "draining" if self.is_draining else "alive"
+
+
+def served_queues(stored: object) -> dict[str, int | None]:
+    """Return the queues of a stored worker. Users can edit it, so a list and other values are accepted too."""
+    if isinstance(stored, Mapping):
+        return {str(name): limit if isinstance(limit, int) else None for name, limit in stored.items()}
+    return dict.fromkeys(map(str, stored)) if isinstance(stored, list) else {}

@@ -16,7 +16,7 @@ MOST_JOBS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How many finished jobs in one state are kept, and for how long. Both None: all of them, for ever."""
+    """How many finished jobs in one state are kept, and for how long. Both None: all of them, forever."""
 
     age: timedelta | None = None
     count: int | None = None

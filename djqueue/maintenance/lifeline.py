@@ -4,7 +4,7 @@ A supervisor reports its own dead child with the jobs that had started there: th
 becomes silent, or supervisor and child die together, the leader notices, and knows less. Jobs that had run for some seconds
 were recorded in the store with a heartbeat (``runtime/heartbeat.py``), and have spent their attempt. The others started just
 before, or never. They get their attempt back, but only once: from then on their start is recorded before the function is
-called. So a job that never started never spends an attempt, and a job that kills its machine does not run for ever.
+called. So a job that never started never spends an attempt, and a job that kills its machine does not run forever.
 
 Neither is proof that the worker has no statement on its way: a claim that it sent may commit later. So its connections are
 ended where they can be identified, and its row stays, marked as dead, until a rescue that began ten seconds later finds
@@ -25,8 +25,8 @@ from djqueue import telemetry
 from djqueue.engines.protocol import Maintainer
 from djqueue.exceptions import EngineBusy
 from djqueue.jobs.records import Rescued
+from djqueue.jobs.silence import AFTERMATH_SECONDS
 from djqueue.maintenance.leader import Leader
-from djqueue.maintenance.silence import AFTERMATH_SECONDS
 from djqueue.service import Service
 
 LOOK_SECONDS = 1.0

@@ -16,6 +16,7 @@ from djqueue.service import Service
 
 LOOK_SECONDS = STAGE_LOOK_SECONDS
 BATCH_LIMIT = 5000
+SETTLE_LIMIT = 1000
 NAP_SECONDS = 0.01
 """Jobs that are due this soon are waited for without a mark, so that many short delays cause no notifications."""
 BREATH_SECONDS = 0.002
@@ -30,6 +31,8 @@ class Stager(Service):
         self._engine = engine
         self._listener = listener
         self._is_leader = is_leader
+        self._settle_at = 0.0
+        """Monotonic time of the next look for what the ends of jobs in workflows have left behind."""
 
     def wake(self) -> None:
         self._listener.interrupt()
@@ -42,6 +45,9 @@ class Stager(Service):
             return 0
         staged = self._engine.stage(BATCH_LIMIT)
         self.last_run = time.monotonic()
+        if self.last_run >= self._settle_at:
+            is_full = self._engine.settle(SETTLE_LIMIT).is_full
+            self._settle_at = 0.0 if is_full else self.last_run + LOOK_SECONDS
         pause = LOOK_SECONDS if staged.next_in is None else min(LOOK_SECONDS, staged.next_in)
         if pause <= 0:
             # More are due than one batch takes, or one became due this moment. What is left may also be locked by another

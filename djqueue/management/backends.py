@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import pkgutil
 from importlib import import_module
-from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connections
@@ -14,22 +12,12 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from djqueue import stores
-from djqueue.api import DEFAULT_ALIAS
 from djqueue.compat import task_backends
 from djqueue.exceptions import ForeignBackend
 from djqueue.stores import Store
 
 _INSUFFICIENT_PRIVILEGE = "42501"
 _UNDEFINED_TABLE = "42P01"
-
-
-def add_backend_argument(parser: argparse.ArgumentParser, verbs: Any) -> None:
-    """Let ``--backend`` stand before the verb and after it."""
-    for one, default in (
-        (parser, DEFAULT_ALIAS),
-        *((verb, argparse.SUPPRESS) for verb in verbs.choices.values()),  # or it would hide one that stood before
-    ):
-        one.add_argument("--backend", default=default, metavar="ALIAS", help="Which entry of TASKS. Default: default.")
 
 
 def store_of(alias: str) -> Store:

@@ -11,6 +11,13 @@ from djqueue.runtime.signals import leaving_at_once
 
 
 class ServingCommand(BaseCommand):
+    ends_process = False
+    """Whether the process ends with the command: false for ``call_command``."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.ends_process = True
+        super().run_from_argv(argv)
+
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Handle signals before the checks query a database that may not respond."""
         if threading.current_thread() is not threading.main_thread():

@@ -72,13 +72,10 @@ class Acker(Service):
             self._when_accepted[claim_slot] = when_accepted
         self._queue.put((ack, claim_slot))
 
-    def finalize_elsewhere(self, claim_slot: int, *, is_accepted: bool) -> None:
-        """Count an outcome that a task's own transaction has stored, or that was refused there; from any thread."""
+    def finalize_elsewhere(self, claim_slot: int) -> None:
+        """Count an outcome that a task's own transaction has stored; from any thread."""
         self._claims.release(claim_slot)
-        if is_accepted:
-            self.accepted += 1
-        else:
-            self.stale += 1
+        self.accepted += 1
         self._on_flushed()
 
     def wake(self) -> None:

@@ -25,6 +25,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
 from djqueue.adapters.django import atomic_depth, forget_transaction, keep_outermost_block
+from djqueue.hooks import logger
 from djqueue.runtime import kept_sessions
 from djqueue.runtime.thread_state import current
 
@@ -47,22 +48,32 @@ def require_no_open_transaction(*, besides: str | None = None) -> None:
     if current.helper is not None:
         current.helper.submit(require_no_open_transaction).result()
     for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:  # even if its session is closed by now: what it wrote is lost
-            if connection.alias == besides:
-                if atomic_depth(connection) == 1:
-                    continue
-                # Or the end of the outer block would end an inner one, and neither commit nor roll back.
-                keep_outermost_block(connection)
-        elif (
-            connection.connection is None
-            or not _is_open(connection)
-            or not (connection.settings_dict["AUTOCOMMIT"] or _has_written(connection))
-        ):
+        if not _is_left_open(connection):
             continue
+        if connection.in_atomic_block and connection.alias == besides:
+            if atomic_depth(connection) == 1:
+                continue
+            # Or the end of the outer block would end an inner one, and neither commit nor roll back.
+            keep_outermost_block(connection)
         raise TransactionManagementError(
             f"The task left a transaction open on the database {connection.alias!r}. It was rolled back. Use"
             " transaction.atomic(), or commit before the task returns."
         )
+
+
+def roll_back_receivers() -> None:
+    """Roll back what receivers of ``task_started`` have left open in this thread: it is not the task's."""
+    if not current.has_connected:
+        return
+    if current.helper is not None:
+        current.helper.submit(roll_back_receivers).result()
+    for connection in connections.all(initialized_only=True):
+        if _is_left_open(connection):
+            _discard(connection)
+            logger.error(
+                "A receiver of task_started left a transaction open on the database %r. It was rolled back.",
+                connection.alias,
+            )
 
 
 def give_back(*, is_clean: bool, may_keep: bool = True) -> None:
@@ -110,7 +121,7 @@ def close_all() -> None:
 
 
 def forget_helper() -> None:
-    """Forget the helper thread in a fork, which has no copy of it: a call would wait for it for ever."""
+    """Forget the helper thread in a fork, which has no copy of it: a call would wait for it forever."""
     current.helper = None
 
 
@@ -120,6 +131,15 @@ def _dismiss_helper() -> None:
     with suppress(RuntimeError):  # the process ends
         helper.submit(close_all)
     helper.shutdown(wait=False)
+
+
+def _is_left_open(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a transaction is open whose writes would be lost."""
+    if connection.in_atomic_block:
+        return True  # even if its session is closed by now
+    if connection.connection is None or not _is_open(connection):
+        return False
+    return connection.settings_dict["AUTOCOMMIT"] or _has_written(connection)
 
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:

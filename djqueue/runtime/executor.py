@@ -18,6 +18,7 @@ from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import DatabaseError, InterfaceError
+from django.db.transaction import TransactionManagementError
 
 from djqueue import hooks, propagation, telemetry
 from djqueue.adapters.asgiref import contexts_with_threads
@@ -36,10 +37,6 @@ from djqueue.service import growing_pauses
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 """Between two tries to read from the store whether a transaction was committed."""
-
-
-class _StaleClaim(Exception):
-    """Another worker owns the job now; roll back."""
 
 
 class Executor:
@@ -89,7 +86,7 @@ class Executor:
         try:
             args, kwargs = lifecycle.arguments(execution)
             if self._observers.want_start:
-                self._observers.started(execution)
+                self._report_start(execution)
             if execution.deadline is not None or "context" in execution.job.meta:
                 value = copy_context().run(self._call_with_context, execution, args, kwargs)
             else:
@@ -104,6 +101,10 @@ class Executor:
             lifecycle.end_and_report(execution, result, None)
         django_connections.give_back(is_clean=is_clean)
         return time.monotonic() - execution.started
+
+    def _report_start(self, execution: Execution) -> None:
+        self._observers.started(execution)
+        django_connections.roll_back_receivers()
 
     @staticmethod
     def _call_with_context(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -120,11 +121,11 @@ class Executor:
         and everything is rolled back. If the commit fails, only the store knows whether it took place.
         """
         job = execution.job
-        is_acknowledged = False
+        is_acknowledged = is_refused = False
         try:
             args, kwargs = self._lifecycle.arguments(execution)
             if self._observers.want_start:
-                self._observers.started(execution)  # before the transaction: a receiver whose SQL fails would abort it
+                self._report_start(execution)  # before the transaction: a receiver whose SQL fails would abort it
             with self._engine.transaction() as alias:
                 try:
                     value = copy_context().run(self._call_with_context, execution, args, kwargs)
@@ -135,20 +136,23 @@ class Executor:
                 result = encode_result(value, self._max_result_bytes) if value is not None else None
                 django_connections.require_no_open_transaction(besides=alias)
                 ack = ack_of(job, JobState.COMPLETED, execution.started, time.monotonic(), result)
-                if not self._engine.ack_here(ack):
-                    raise _StaleClaim
-                is_acknowledged = True
-        except _StaleClaim:
-            telemetry.emit("djqueue.ack.stale", logging.WARNING, job=job.id, claim=job.claim, state=ack.state.value)
-            self._lifecycle.end_transactional(execution, ack, is_accepted=False)
-            return
+                is_acknowledged = self._engine.ack_here(ack)
+                if is_refused := not is_acknowledged:
+                    raise TransactionManagementError(
+                        "The task deleted or changed its own job in its transaction. What it wrote was rolled back."
+                    )
         except BaseException as error:
+            if is_refused:
+                # Another worker owns the job, or the task is the cause, and since the rollback the job is as before. The
+                # claim tells: the failure is stored only if it still holds.
+                self._lifecycle.end_if_accepted(execution, error)
+                return
             if not (is_acknowledged and self._was_committed(job)):
                 self._lifecycle.end_and_report(execution, None, error)
                 return
             # A callback of transaction.on_commit failed, or the answer to the commit was lost on its way.
             telemetry.emit("djqueue.job.after_commit", logging.ERROR, exc_info=error, job=job.id, task=job.task)
-        self._lifecycle.end_transactional(execution, ack, is_accepted=True)
+        self._lifecycle.end_transactional(execution, ack)
 
     def _was_committed(self, job: ClaimedJob) -> bool:
         """Read from the store, for as long as it takes, whether the job was completed under this claim."""
@@ -209,7 +213,7 @@ class Executor:
             else:
                 args, kwargs = self._lifecycle.arguments(execution)
             if self._observers.want_start:
-                await sync_to_async(self._observers.started)(execution)
+                await sync_to_async(self._report_start)(execution)
             if execution.deadline is not None or "context" in execution.job.meta:
                 value = await self._await_with_context(execution, context, args, kwargs)
             else:

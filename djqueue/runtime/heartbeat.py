@@ -14,7 +14,7 @@ from uuid import UUID
 
 from djqueue.engines.protocol import Registrar
 from djqueue.exceptions import EngineRefused, EngineUnavailable
-from djqueue.maintenance.silence import BEAT_SECONDS, SILENT_SECONDS
+from djqueue.jobs.silence import BEAT_SECONDS, SILENT_SECONDS
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.service import Service
 

@@ -16,9 +16,9 @@ from djqueue.exceptions import EngineUnavailable, UnreadableJob
 from djqueue.jobs.compression import decode_arguments
 from djqueue.jobs.encoding import encode_error
 from djqueue.jobs.records import Ack, ClaimedJob
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.jobs.states import JobState
 from djqueue.jobs.tracebacks import format_error
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.runtime import django_connections, process
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.claims import ClaimBlock
@@ -176,13 +176,21 @@ class Lifecycle:
         hooks.call(give_back, None, "Unexpected error while giving back the connections of failed job %d.", ack.id)
         self._observers.finished(execution, ack, failure)
 
-    def end_transactional(self, execution: Execution, ack: Ack, *, is_accepted: bool) -> None:
-        """Record an outcome that the task's own transaction has stored, or the store has refused there."""
+    def end_transactional(self, execution: Execution, ack: Ack) -> None:
+        """Record an outcome that the task's own transaction has stored."""
         if self.running.pop(execution.claim_slot, None) is None:
             return  # the worker handed it back, and the acker releases its claim slot
-        self._acker.finalize_elsewhere(execution.claim_slot, is_accepted=is_accepted)
-        if is_accepted and self._observers.want_finish(None):
+        self._acker.finalize_elsewhere(execution.claim_slot)
+        if self._observers.want_finish(None):
             self._observers.finished(execution, ack, None)
+
+    def end_if_accepted(self, execution: Execution, error: BaseException) -> None:
+        """Send a failure to the store, and report it to observers only if the store accepts it."""
+        ack, failure = self.failure(execution, error)
+        if self.running.pop(execution.claim_slot, None) is not None:
+            is_wanted = self._observers.want_finish(failure)
+            report = partial(self._report_failure, execution, ack, failure) if is_wanted else None
+            self._acker.put(ack, execution.claim_slot, when_accepted=report)
 
     def end_broken(self, execution: Execution, error: BaseException) -> None:
         """Give an execution that failed outside its task an outcome, unless it has one."""
@@ -200,7 +208,7 @@ class Lifecycle:
         return self.running.pop(execution.claim_slot, None) is not None
 
     def failure(self, execution: Execution, error: BaseException) -> tuple[Ack, Failure | None]:
-        """Return the ack of an execution that raised, and the failure to report; None for a snooze, which is no failure."""
+        """Return the ack of an execution that raised, and the failure to report; None for a snooze."""
         job = execution.job
         if isinstance(error, _UnreadableArguments):
             telemetry.emit("djqueue.job.unreadable", logging.ERROR, job=job.id, task=job.task, error=str(error))

@@ -100,7 +100,7 @@ def interrupted(job: ClaimedJob, worker: UUID, *, started: float) -> Ack:
     """Return the ack of an attempt that a stop of its worker cuts off; it gets its attempt back three times at most.
 
     From the fourth time on the store does not give the attempt back, and when the last attempt goes that way the job
-    is discarded. Otherwise a job that never ends before its worker does would start for ever.
+    is discarded. Otherwise a job that never ends before its worker does would start forever.
     """
     times = int(json.loads(job.meta).get("interrupted", 0))
     if job.attempt < job.max_attempts or times < FREE_INTERRUPTIONS:

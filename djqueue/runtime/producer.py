@@ -19,7 +19,7 @@ from djqueue.engines.protocol import Fetcher, Listener, Maintainer
 from djqueue.exceptions import EngineUnavailable
 from djqueue.hooks import text_of
 from djqueue.jobs.records import ClaimedJob
-from djqueue.maintenance.silence import STOP_FETCHING_SECONDS
+from djqueue.jobs.silence import STOP_FETCHING_SECONDS
 from djqueue.runtime.acker import Acker
 from djqueue.runtime.cancels import Canceller
 from djqueue.runtime.claims import ClaimBlock

@@ -1,4 +1,4 @@
-"""What a supervisor and its worker processes are told to do, as the command line says it."""
+"""What a supervisor and its worker processes have to do, from the command line."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from djqueue import telemetry
 from djqueue.conf import Options
 from djqueue.engines.protocol import Engine
 from djqueue.jobs.records import WorkerInfo
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.maintenance.leader_services import LeaderServices
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.outbox.rows import Outbox
 from djqueue.runtime import child, losses, parent_settings
 from djqueue.runtime.children import Child, Successions, spawn
@@ -148,7 +148,7 @@ class Supervisor:
     def _must_wait(self) -> bool:
         """Return whether a worker that has ended has left something to do: jobs to rescue, its row, its processes.
 
-        This does not last for ever without a store: other workers will find that it is silent.
+        This does not last forever without a store: other workers will find that it is silent.
         """
         now = time.monotonic()
         if self._stop_requests >= 2 or (self._kill_after is not None and now > self._kill_after):
@@ -302,7 +302,9 @@ class Supervisor:
         for one in self._living():
             if one.id == worker and worker not in self._declared_dead:
                 self._declared_dead.add(worker)
-                why = losses.DEAD if worker in self._heartbeats.dead() else losses.FORGOTTEN
+                why = losses.refusal(
+                    is_marked=worker in self._heartbeats.dead(), silent_seconds=one.claims.seconds_since_beat()
+                )
                 telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name, reason=why)
                 # Other workers own its claims by now: nothing that it does may have an effect.
                 one.process.kill()

@@ -8,7 +8,7 @@ wait, by how fast jobs come:
 - More often than every other millisecond: a wake-up for each job costs both sides more than a fetch. So the mark is
   removed and the queue is fetched from once a millisecond, until nothing has come for a while. (The drivers of network
   cards do the same with their interrupts.)
-- The lane is full: a fetch is no use before there is room. The mark stands for a moment, because most lanes have room
+- The lane is full: a fetch is useless before there is room. The mark stands for a moment, because most lanes have room
   again soon; then it is removed, so that others do not wake a worker that can take nothing.
 """
 

@@ -26,7 +26,7 @@ class Cancelled:
         return self._event.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait up to ``timeout`` seconds (None: for ever); return whether it is set."""
+        """Wait up to ``timeout`` seconds (None: forever); return whether it is set."""
         return self._event.wait(timeout)
 
     def set(self, reason: str) -> None:

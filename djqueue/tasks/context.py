@@ -69,7 +69,7 @@ class TaskContext(_Context):  # type: ignore[misc]  # the stubs miss that the ba
     @cached_property
     def workflow(self) -> RunningWorkflow | None:
         """The workflow or batch of this job; in a callback of a batch, that batch. None: the job has none."""
-        flow_id = None if self.claimed is None else getattr(self.claimed, "flow_id", None)
+        flow_id = None if self.claimed is None else self.claimed.flow_id
         return own_workflow(self._engine, self.task_result.backend, flow_id, self._upstreams)
 
     async def aresults(self) -> dict[str, Any]:
@@ -86,8 +86,8 @@ class TaskContext(_Context):  # type: ignore[misc]  # the stubs miss that the ba
         """Call a function once per job, not once per attempt: what it returns is stored, and a later attempt gets it from there.
 
         The value is encoded and limited as a result is. It is stored right after the call, in the caller's transaction if there
-        is one: then the step's writes and its memory commit together. If the function raises, nothing is stored. Raise
-        ``StaleClaim`` if another worker has the job by now.
+        is one and the store is in the same database: then the step's writes and its memory commit together. If the function
+        raises, nothing is stored. Raise ``StaleClaim`` if another worker has the job by now.
         """
         self._check_step(name)
         if name in (steps := self._steps):

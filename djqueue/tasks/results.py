@@ -29,7 +29,7 @@ from djqueue.jobs.compression import decode_arguments, readable
 from djqueue.jobs.control import Controlled
 from djqueue.jobs.moments import as_django
 from djqueue.jobs.records import ClaimedJob, InsertedJob, Job, NewJob
-from djqueue.jobs.states import JobState
+from djqueue.jobs.states import LIVE_STATES, JobState
 
 if TYPE_CHECKING:
     _AnyTask = compat.Task[..., Any]
@@ -40,10 +40,7 @@ else:
 _decode = json.JSONDecoder().decode
 """``json.loads`` without its checks for bytes and a byte order mark: djqueue itself encoded this text."""
 STATUS = {
-    JobState.SCHEDULED: compat.TaskResultStatus.READY,
-    JobState.AVAILABLE: compat.TaskResultStatus.READY,
-    JobState.RETRYABLE: compat.TaskResultStatus.READY,
-    JobState.SUSPENDED: compat.TaskResultStatus.READY,
+    **dict.fromkeys(LIVE_STATES, compat.TaskResultStatus.READY),
     JobState.EXECUTING: compat.TaskResultStatus.RUNNING,
     JobState.COMPLETED: compat.TaskResultStatus.SUCCESSFUL,
     JobState.DISCARDED: compat.TaskResultStatus.FAILED,
@@ -179,16 +176,7 @@ def from_claim(claimed: ClaimedJob, task: _AnyTask, alias: str, worker_id: objec
         backend=alias,
         errors=_task_errors(errors),
         worker_ids=[*_failed_workers(errors), str(worker_id)],
-        job=JobView(
-            id=claimed.id,
-            state=JobState.EXECUTING,
-            queue=claimed.queue,
-            priority=claimed.priority,
-            attempt=claimed.attempt,
-            max_attempts=claimed.max_attempts,
-            scheduled_at=as_django(claimed.scheduled_at),
-            meta=json.loads(claimed.meta),
-        ),
+        job=_view(claimed, JobState.EXECUTING, json.loads(claimed.meta)),
     )
 
 
@@ -215,20 +203,16 @@ def from_job(job: Job, task: _AnyTask, alias: str) -> TaskResult:
         backend=alias,
         errors=_task_errors(job.errors),
         worker_ids=worker_ids,
-        job=JobView(
-            id=job.id,
-            state=job.state,
-            queue=job.queue,
-            priority=job.priority,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            scheduled_at=as_django(job.scheduled_at),
-            meta=job.meta,
-        ),
+        job=_view(job, job.state, job.meta),
     )
     if job.state is JobState.COMPLETED:
         object.__setattr__(result, "_return_value", job.result)
     return result
+
+
+def _view(job: ClaimedJob | Job, state: JobState, meta: dict[str, Any]) -> JobView:
+    scheduled_at = as_django(job.scheduled_at)
+    return JobView(job.id, state, job.queue, job.priority, job.attempt, job.max_attempts, scheduled_at, meta)
 
 
 def finish(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 
@@ -29,8 +29,6 @@ from djqueue.workflows.inputs import KEY
 from djqueue.workflows.refusals import MAX_FLOW_NAME, check_task, is_text
 
 if TYPE_CHECKING:
-    from djqueue.engines.protocol.flows import FlowStore
-
     Pairs = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
     _Member = Signature | tuple[Task, Pairs]
 
@@ -106,8 +104,7 @@ class Batch:
         flow = NewFlow(FlowKind.BATCH, self.name, is_open=not is_single, meta=json.dumps(self.meta))
         callbacks = [self._callback(slices, keyword) for keyword in self.callbacks]
         with backend.store.together():
-            engine = cast("FlowStore", backend.store.engine)
-            inserted = engine.insert_flow([flow], [*(first if is_single else ()), *callbacks])
+            inserted = backend.store.insert_flow([flow], [*(first if is_single else ()), *callbacks])
             ids = [str(id) for id in inserted.job_ids]
             names = dict(zip(self.callbacks, ids[len(ids) - len(callbacks) :], strict=True))
             batch = EnqueuedBatch(str(inserted.flow_ids[0]), self.name, backend.alias, job_ids=names)
@@ -156,7 +153,7 @@ class EnqueuedBatch(EnqueuedWorkflow):
 
     def insert(self, members: Sequence[FlowJob]) -> None:
         """Store a slice as a part of the batch."""
-        self.engine.insert_flow([NewFlow(FlowKind.PART, whole_id=int(self.id))], members)
+        stores.store(self.backend).insert_flow([NewFlow(FlowKind.PART, whole_id=int(self.id))], members)
 
     def _store(self, members: Sequence[_Member]) -> None:
         backend = backend_of(self.backend, "Batches")

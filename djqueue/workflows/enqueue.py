@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from djqueue import compat
 from djqueue.jobs.flows import InsertedFlow
@@ -17,8 +17,6 @@ from djqueue.workflows.plan import Plan, plan
 from djqueue.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
-    from djqueue.engines.protocol.flows import FlowStore
-
     Announce = Callable[[Task, NewJob, InsertedJob], Any]
 
 
@@ -32,7 +30,7 @@ def enqueue(
     """Store a whole in the caller's transaction, if there is one. ``announce`` is called for each job, if anybody listens."""
     store = backend.store
     planned = plan(work, store.settings, backend.alias, validate=backend.validate_task, whole_id=whole_id)
-    inserted = cast("FlowStore", store.engine).insert_flow(planned.flows, planned.jobs)
+    inserted = store.insert_flow(planned.flows, planned.jobs)
     handle = EnqueuedWorkflow(
         str(inserted.flow_ids[0]), planned.flows[0].name, backend.alias, was_duplicate=inserted.was_duplicate
     )

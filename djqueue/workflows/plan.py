@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from djqueue import compat, propagation
@@ -22,11 +21,12 @@ from djqueue.tasks.signatures import check_arguments
 from djqueue.tasks.task import Task
 from djqueue.workflows import signals
 from djqueue.workflows.canvas import Canvas, Chain, Group, OnFailure, Signature
+from djqueue.workflows.drafts import Before, Draft, Input, Wait
 from djqueue.workflows.ends import flat, shape
 from djqueue.workflows.inputs import KEY
 from djqueue.workflows.refusals import MAX_FLOW_NAME, check_task
 from djqueue.workflows.result import Path, Result, replace_results
-from djqueue.workflows.workflow import Entry, SignalWait, Workflow, results_in
+from djqueue.workflows.workflow import Entry, SignalWait, Workflow, dependency_key, results_in
 
 if TYPE_CHECKING:
     from djqueue.workflows.ends import Ends
@@ -51,44 +51,6 @@ class Plan(NamedTuple):
     """Name of a job → its place."""
     ends: list[int]
     """The places of the jobs after which nothing else follows in a chain or group; of a workflow, none."""
-
-
-class Wait(NamedTuple):
-    """A dependency on something outside of a canvas."""
-
-    on: Ends | Upstream
-    on_failure: OnFailure
-
-
-class _Before(NamedTuple):
-    """What runs before an item of a chain."""
-
-    ends: Ends
-    on_failure: OnFailure
-
-
-class _Input(NamedTuple):
-    """Where a result goes."""
-
-    path: Path
-    ends: Ends
-    """Places, or for a stored job the negative of its id."""
-    is_dropped: bool
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A job before its upstreams are final."""
-
-    signature: Signature
-    flow: int
-    prefix: str
-    """Of its name, if it needs one."""
-    name: str = ""
-    args: Any = ()
-    kwargs: Any = field(default_factory=dict)
-    upstreams: dict[tuple[UpstreamKind, int], DependencyRule] = field(default_factory=dict)
-    inputs: list[_Input] = field(default_factory=list)
 
 
 def plan(
@@ -122,7 +84,7 @@ class _Planner:
         self._alias = alias
         self._validate = validate
         self.flows: list[NewFlow] = []
-        self._drafts: list[_Draft] = []
+        self._drafts: list[Draft] = []
         self._names: dict[str, int] = {}
         self._flow_names: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -146,6 +108,10 @@ class _Planner:
                 own.extend(waits)
             path = prefix + name
             if isinstance(entry.work, Workflow):
+                if any(wait.on_failure == "compensate" for wait in own):
+                    raise InvalidWorkflow(
+                        f"Job {path!r}: a workflow cannot compensate for a failure. Use a task, a chain or a group."
+                    )
                 part = self._add_flow(
                     _flow_of(entry.work, FlowKind.PART)._replace(name=path[:MAX_FLOW_NAME], whole=flow)
                 )
@@ -169,16 +135,16 @@ class _Planner:
         canvas: Canvas,
         flow: int,
         prefix: str,
-        before: _Before | None,
+        before: Before | None,
         waits: Sequence[Wait],
-        results: Mapping[str | int, _Before],
+        results: Mapping[str | int, Before],
     ) -> Ends:
         """Place the jobs of a canvas behind others; return the jobs in which it ends."""
         if isinstance(canvas, Chain):
             for item in canvas.items:
                 ends = self.place(item, flow, prefix, before, waits, results)
                 own = item.on_failure if isinstance(item, Group) else None
-                before = _Before(ends, canvas.on_failure or own or "fail")
+                before = Before(ends, canvas.on_failure or own or "fail")
             return ends
         if isinstance(canvas, Group):
             return [self.place(member, flow, prefix, before, waits, results) for member in canvas.members]
@@ -191,24 +157,24 @@ class _Planner:
         flow: int,
         prefix: str,
         name: str,
-        before: _Before | None,
+        before: Before | None,
         waits: Sequence[Wait],
-        results: Mapping[str | int, _Before],
+        results: Mapping[str | int, Before],
     ) -> int:
-        draft = _Draft(signature, flow, prefix)
+        draft = Draft(signature, flow, prefix)
         place = len(self._drafts)
         if name:
             self._names[name] = place
             draft.name = name
 
         def note(path: Path, result: Result) -> None:
-            key = result.of if isinstance(result.of, str) else int(getattr(result.of, "id", result.of))
+            key = dependency_key(name or signature.label, result.of)
             if key not in results:
                 raise InvalidWorkflow(
                     f"{signature!r:.200} refers to Result({result.of!r:.100}), which only a job of a Workflow can."
                     " Use Workflow.add(…)."
                 )
-            draft.inputs.append(_Input(path, results[key].ends, results[key].on_failure == "drop"))
+            draft.inputs.append(Input(path, results[key].ends, results[key].on_failure == "drop"))
 
         first: tuple[Any, ...] = ()
         if before is not None:
@@ -218,18 +184,20 @@ class _Planner:
                     raise InvalidWorkflow(
                         f"{signature!r:.200} runs only after a failure, so there is no result to take. Use {signature.label}.si(…)."
                     )
-                draft.inputs.append(_Input(("args", 0), before.ends, before.on_failure == "drop"))
+                draft.inputs.append(Input(("args", 0), before.ends, before.on_failure == "drop"))
                 first = (None,)
         else:
             for wait in waits:
                 self._link(draft, wait.on, wait.on_failure)
+        if self._is_conditional(draft):
+            draft.flow = None
         draft.args = replace_results((*first, *signature.args), ("args",), note)
         draft.kwargs = replace_results(signature.kwargs, ("kwargs",), note)
         self._check(signature, draft)
         self._drafts.append(draft)
         return place
 
-    def _check(self, signature: Signature, draft: _Draft) -> None:
+    def _check(self, signature: Signature, draft: Draft) -> None:
         task = signature.task
         check_task(task, self._options, self._alias, _where(draft))
         self._validate(task)
@@ -260,17 +228,17 @@ class _Planner:
 
     def _results(
         self, workflow: Workflow, name: str, entry: Entry, found: Mapping[str, Ends | Upstream]
-    ) -> dict[str | int, _Before]:
+    ) -> dict[str | int, Before]:
         """Return what ``Result`` may refer to in an entry: all that it depends on."""
-        results: dict[str | int, _Before] = {}
+        results: dict[str | int, Before] = {}
         for dep, rule in entry.deps.items():
             wait = self._wait(workflow, name, dep, rule, found)
             on: Ends | Upstream = -dep if isinstance(dep, int) else wait.on
             if isinstance(on, Upstream) or wait.on_failure == "compensate":
                 continue
-            results[dep] = _Before(on, wait.on_failure)
+            results[dep] = Before(on, wait.on_failure)
         for result in results_in(entry.work) if isinstance(entry.work, Canvas) else ():
-            key = result.of if isinstance(result.of, str) else int(getattr(result.of, "id", result.of))
+            key = dependency_key(name, result.of)
             if key not in results:
                 reason = (
                     f"it runs only if {key!r} fails, and then there is no result."
@@ -282,7 +250,7 @@ class _Planner:
                 )
         return results
 
-    def _link(self, draft: _Draft, on: Ends | Upstream, on_failure: OnFailure) -> None:
+    def _link(self, draft: Draft, on: Ends | Upstream, on_failure: OnFailure) -> None:
         rule = _RULES[on_failure]
         if isinstance(on, Upstream):
             draft.upstreams[on.kind, on.at] = rule
@@ -302,6 +270,14 @@ class _Planner:
         for place in places:
             draft.upstreams[UpstreamKind.JOB, place] = rule
 
+    def _is_conditional(self, draft: Draft) -> bool:
+        """Return whether a job runs only after a failure, or only after such a job."""
+        return any(
+            rule is DependencyRule.FAILURE
+            or (rule is DependencyRule.SUCCESS and kind is UpstreamKind.JOB and self._drafts[at].flow is None)
+            for (kind, at), rule in draft.upstreams.items()
+        )
+
     def _part(self, places: tuple[int, ...]) -> int | None:
         """Return the part that counts these jobs; None if there can be none, because a job is counted once."""
         if (known := self._parts.get(places)) is not None:
@@ -309,7 +285,7 @@ class _Planner:
         drafts = [self._drafts[place] for place in places]
         taken = set(self._parts.values())
         [*wholes] = {draft.flow for draft in drafts}
-        if len(wholes) != 1 or wholes[0] in taken:
+        if len(wholes) != 1 or wholes[0] is None or wholes[0] in taken:
             return None
         name = self._free_name(f"{drafts[0].prefix}{drafts[0].signature.label}", self._flow_names)
         part = self._add_flow(NewFlow(FlowKind.PART, name[:MAX_FLOW_NAME], whole=wholes[0]))
@@ -326,6 +302,10 @@ class _Planner:
     # Finish
 
     def finish(self, ends: list[int]) -> Plan:
+        if all(draft.flow is None for draft in self._drafts):
+            # They compensate for jobs that are stored already. A flow that counts no job would never finish.
+            for draft in self._drafts:
+                draft.flow = 0
         for draft in self._drafts:
             self._gather(draft)
         sources = [[self._input(each) for each in draft.inputs] for draft in self._drafts]
@@ -334,7 +314,7 @@ class _Planner:
         tasks = [Task.of(draft.signature.task) for draft in self._drafts]
         return Plan(self.flows, jobs, tasks, self._names, ends)
 
-    def _gather(self, draft: _Draft) -> None:
+    def _gather(self, draft: Draft) -> None:
         """Replace very many dependencies on single jobs by one on a part, except for those whose results are read."""
         if len(draft.upstreams) <= MAX_EDGES:
             return
@@ -352,7 +332,7 @@ class _Planner:
                     del draft.upstreams[UpstreamKind.JOB, place]
                 draft.upstreams[UpstreamKind.FLOW, part] = rule
 
-    def _input(self, each: _Input) -> list[Any]:
+    def _input(self, each: Input) -> list[Any]:
         source = self._source(each.ends, each.is_dropped)
         return [list(each.path), source]
 
@@ -382,7 +362,7 @@ class _Planner:
             found = f"{name}#{number}"
         return found
 
-    def _job(self, draft: _Draft, inputs: list[Any], captured: str) -> FlowJob:
+    def _job(self, draft: Draft, inputs: list[Any], captured: str) -> FlowJob:
         meta = captured
         if draft.name or inputs:
             own = {**({"name": draft.name} if draft.name else {}), **({"put": inputs} if inputs else {})}
@@ -401,5 +381,5 @@ def _flow_of(workflow: Workflow, kind: FlowKind) -> NewFlow:
     return NewFlow(kind, workflow.name, on_failure, meta=_dumps(workflow.meta))
 
 
-def _where(draft: _Draft) -> str:
+def _where(draft: Draft) -> str:
     return f"Job {draft.name!r}" if draft.name else f"{draft.signature!r:.200}"

@@ -128,7 +128,7 @@ class Workflow:
         noted = self._deps(name, deps, on_failure)
         if isinstance(work, Canvas):
             for result in results_in(work):
-                noted.setdefault(_key(name, result.of), on_failure)
+                noted.setdefault(dependency_key(name, result.of), on_failure)
         self.entries[name] = Entry(work, noted)
         return self
 
@@ -215,7 +215,7 @@ class Workflow:
         for dep in deps:
             rule = deps[dep] if isinstance(deps, Mapping) else None
             check_on_failure(rule)
-            noted[_key(name, dep)] = rule or on_failure
+            noted[dependency_key(name, dep)] = rule or on_failure
         return noted
 
 
@@ -232,7 +232,7 @@ def results_in(canvas: Canvas) -> list[Result]:
     return found
 
 
-def _key(name: str, dep: object) -> str | int:
+def dependency_key(name: str, dep: object) -> str | int:
     """Return a name, or the id of a stored job or workflow."""
     if isinstance(dep, str) and dep:
         return dep

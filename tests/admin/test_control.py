@@ -71,7 +71,7 @@ class TestWhoMay:
         response = confirm(client, "delete", done)
 
         assert FinishedJob.objects.exists()
-        assert told(response) == [f"1 job was left as it was (#{done.pk}): already completed."]
+        assert told(response) == [f"1 job was skipped (#{done.pk}): already completed."]
 
     def test_who_may_not_view_may_do_nothing(self, login: Login) -> None:
         job = make_job()
@@ -160,8 +160,8 @@ class TestDoing:
 
         assert told(response) == [
             "1 job was discarded.",
-            f"1 job was left as it was (#{running.pk}): executing.",
-            f"1 job was left as it was (#{done.pk}): already completed.",
+            f"1 job was skipped (#{running.pk}): executing.",
+            f"1 job was skipped (#{done.pk}): already completed.",
         ]
 
     def test_a_job_that_finished_meanwhile_is_still_found(self, operator: Client) -> None:
@@ -200,7 +200,7 @@ class TestDoing:
         response = confirm(operator, "delete", *jobs)
 
         assert told(response)[0] == "2 jobs were deleted."
-        assert "Do it again to go on with the rest." in told(response)[1]
+        assert "Repeat the action to continue with the other jobs." in told(response)[1]
         assert Job.objects.count() == 3
 
     def test_nothing_is_left_to_do(self, operator: Client) -> None:

@@ -67,7 +67,7 @@ class TestWhoMay:
 
         response = confirm(client, "delete", done)
 
-        assert told(response) == [f"1 job was left as it was (#{done}): already completed."]
+        assert told(response) == [f"1 job was skipped (#{done}): already completed."]
         assert state(behind, done) == "completed"
 
     def test_who_may_only_view_cannot_pause(self, login: Login, behind: Behind) -> None:
@@ -106,7 +106,7 @@ class TestJobs:
         assert told(response) == [
             "1 job was cancelled.",
             "1 job executes and was asked to end.",
-            f"1 job was left as it was (#{done}): already completed.",
+            f"1 job was skipped (#{done}): already completed.",
         ]
         assert [
             (entry.object_id, entry.object_repr, entry.change_message) for entry in LogEntry.objects.order_by("pk")

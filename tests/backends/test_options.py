@@ -177,6 +177,7 @@ class TestChecks:
 
         assert [message.id for message in found] == ["djqueue.W009"]
         assert "127.0.0.1:1 cannot be reached" in found[0].msg
+        assert "correct its address in TASKS['default']['OPTIONS']['url']" in str(found[0].hint)
 
 
 class TestTransactional:

@@ -50,7 +50,15 @@ def requeue_params(job) -> dict[str, object]:
 
 
 def control_params(*ids, **values) -> dict[str, object]:
-    return {"ids": list(ids), "only": None, "by": "anna", "reason": "Stop.", "now": None, **values}
+    return {
+        "ids": list(ids),
+        "only": None,
+        "by": "anna",
+        "reason": "Stop.",
+        "is_settling": False,
+        "now": None,
+        **values,
+    }
 
 
 class TestCancelAgainstFetch:

@@ -2,67 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
+from djqueue.engines.postgres import fetcher
 from djqueue.engines.postgres.engine import PostgresEngine
+from djqueue.engines.postgres.flows import acking, effects
 from djqueue.engines.postgres.flows.insert import SMALL
-from djqueue.jobs.flows import DependencyRule, FlowJob, FlowKind, InsertedFlow, NewFlow, Upstream, UpstreamKind
-from djqueue.jobs.records import Ack, ClaimedJob, NewJob
+from djqueue.exceptions import InvalidJob
+from djqueue.jobs.control import ControlOutcome
+from djqueue.jobs.flows import DependencyRule, FlowJob, FlowKind, NewFlow, OnFailure
+from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.models import Dependency, FinishedJob, Flow, Job
 from tests.engines.flow_audit import audit
-from tests.roles import Roles
+from tests.engines.flow_steps import (
+    ANY_END,
+    FAILURE,
+    after,
+    end,
+    of_flow,
+    outcome,
+    run,
+    states,
+    stored,
+    workflow,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
-
-FAILURE, ANY_END = DependencyRule.FAILURE, DependencyRule.ANY_END
 
 
 @pytest.fixture
 def engine(postgres: PostgresEngine) -> PostgresEngine:
     return postgres
-
-
-def after(*places: int, rule: DependencyRule = DependencyRule.SUCCESS) -> list[Upstream]:
-    return [Upstream(UpstreamKind.JOB, place, rule) for place in places]
-
-
-def of_flow(place: int = 0, rule: DependencyRule = DependencyRule.SUCCESS) -> Upstream:
-    return Upstream(UpstreamKind.FLOW, place, rule)
-
-
-def stored(id: int, rule: DependencyRule = DependencyRule.SUCCESS) -> Upstream:
-    return Upstream(UpstreamKind.ID, id, rule)
-
-
-def workflow(engine: PostgresEngine, *deps: Sequence[Upstream], flow: NewFlow | None = None) -> InsertedFlow:
-    """Store one workflow with a job for each argument, which says what the job waits for."""
-    return engine.insert_flow([flow or NewFlow()], [FlowJob(NewJob("tests.task"), 0, up) for up in deps])
-
-
-def states(ids: Sequence[int]) -> list[str]:
-    found = dict(Job.objects.filter(id__in=ids).values_list("id", "state"))
-    found |= dict(FinishedJob.objects.filter(id__in=ids).values_list("id", "state"))
-    return [found.get(id, "deleted") for id in ids]
-
-
-def end(worker: Roles, jobs: Sequence[ClaimedJob], state: JobState = JobState.COMPLETED, **fields: Any) -> set[int]:
-    acks = [
-        Ack(job.id, job.claim, state, flow_id=job.flow_id, is_awaited=job.is_awaited, result="1", **fields)
-        for job in jobs
-    ]
-    return set(worker.ack(acks).accepted)
-
-
-def run(worker: Roles, me: Any, limit: int = 10) -> list[int]:
-    """Fetch and complete jobs; return their ids."""
-    jobs = worker.fetch("default", limit, me)
-    assert end(worker, jobs) == {job.id for job in jobs}
-    return [job.id for job in jobs]
 
 
 class TestInsert:
@@ -126,3 +101,237 @@ class TestAck:
         assert [len(run(worker, me, 2)) for _ in range(4)] == [2, 1, 1, 0]
         assert states(flow.job_ids) == ["completed"] * 4
         audit()
+
+    def test_a_batch_of_which_a_job_fails_calls_back_at_once_and_at_its_end(self, engine, worker, me):
+        flow = workflow(engine, [], [], callbacks=[FAILURE, ANY_END, DependencyRule.SUCCESS])
+        on_failure, on_end, on_success = flow.job_ids[2:]
+
+        end(worker, worker.fetch("default", 1, me), JobState.DISCARDED)
+
+        assert states([on_failure, on_end, on_success]) == ["available", "suspended", "suspended"]
+        run(worker, me)
+        assert states([on_failure, on_end, on_success]) == ["completed", "available", "cancelled"]
+        audit()
+
+    def test_the_first_failure_cancels_the_rest_where_the_flow_says_so(self, engine, worker, me):
+        flow = workflow(engine, [], [], after(1), [], flow=NewFlow(on_failure=OnFailure.CANCEL))
+        first, second = worker.fetch("default", 2, me)
+
+        end(worker, [first], JobState.DISCARDED)
+        worker.settle()
+
+        assert states(flow.job_ids) == ["discarded", "executing", "cancelled", "cancelled"]
+        assert [asked.id for asked in worker.cancel_requested([second.id])] == [second.id]
+        end(worker, [second], JobState.CANCELLED)
+        audit()
+
+    def test_a_job_with_a_delay_counts_it_from_its_release(self, engine, worker, me):
+        jobs = [FlowJob(NewJob("tests.task"), 0), FlowJob(NewJob("tests.task", delay=timedelta(hours=1)), 0, after(0))]
+        flow = engine.insert_flow([NewFlow()], jobs)
+        assert Job.objects.get(id=flow.job_ids[1]).scheduled_at is None
+
+        run(worker, me)
+
+        job = Job.objects.get(id=flow.job_ids[1])
+        assert (job.state, job.scheduled_at > datetime.now(UTC) + timedelta(minutes=50)) == ("scheduled", True)
+
+    def test_many_dependents_are_released_in_slices(self, engine, worker, me, monkeypatch):
+        monkeypatch.setattr(effects.release, "__kwdefaults__", {"limit": 3})
+        flow = workflow(engine, [], *[after(0)] * 10)
+
+        run(worker, me, 1)
+
+        assert states(flow.job_ids) == ["completed", *["available"] * 10]
+        audit()
+
+    def test_outcomes_are_stored_although_what_follows_fails(self, engine, worker, me, monkeypatch):
+        flow = workflow(engine, [], after(0))
+        [job] = worker.fetch("default", 1, me)
+        with monkeypatch.context() as broken:
+            broken.setattr(acking, "release", lambda *args: connection_error())
+            assert end(worker, [job]) == {job.id}
+
+        assert states(flow.job_ids) == ["completed", "available"]
+        audit()
+
+
+def connection_error() -> None:
+    raise psycopg.errors.QueryCanceled("too long")
+
+
+class TestStoredUpstreams:
+    @pytest.mark.parametrize("size", [1, SMALL + 1])
+    def test_a_job_waits_for_one_that_was_stored_before(self, engine, worker, me, size):
+        first = engine.insert_one(NewJob("tests.task"))
+
+        flow = workflow(engine, *[[stored(first.id)]] * size)
+
+        assert states(flow.job_ids) == ["suspended"] * size
+        assert run(worker, me) == [first.id]
+        assert states(flow.job_ids) == ["available"] * size
+        audit()
+
+    @pytest.mark.parametrize(
+        ("state", "rule", "becomes"),
+        [
+            (JobState.COMPLETED, DependencyRule.SUCCESS, "available"),
+            (JobState.COMPLETED, FAILURE, "cancelled"),
+            (JobState.DISCARDED, DependencyRule.SUCCESS, "cancelled"),
+            (JobState.DISCARDED, ANY_END, "available"),
+        ],
+    )
+    def test_one_that_has_ended_counts_as_if_it_ended_now(self, engine, worker, me, state, rule, becomes):
+        first = engine.insert_one(NewJob("tests.task"))
+        end(worker, worker.fetch("default", 1, me), state)
+
+        flow = workflow(engine, [stored(first.id, rule)])
+
+        assert states(flow.job_ids) == [becomes]
+        audit()
+
+    def test_one_that_does_not_exist_counts_as_deleted(self, engine):
+        assert states(workflow(engine, [stored(12345)]).job_ids) == ["cancelled"]
+        audit()
+
+    def test_it_takes_effect_after_the_commit(self, engine):
+        first = engine.insert_one(NewJob("tests.task"))
+
+        with transaction.atomic():
+            workflow(engine, [stored(first.id)])
+            assert Job.objects.get(id=first.id).is_awaited is None
+
+        assert Job.objects.get(id=first.id).is_awaited is True
+        audit()
+
+
+class TestGrowth:
+    def test_a_running_job_adds_a_part_to_its_flow(self, engine, worker, me):
+        flow = workflow(engine, [], callbacks=[DependencyRule.SUCCESS])
+        [job] = worker.fetch("default", 1, me)
+
+        engine.insert_flow(
+            [NewFlow(FlowKind.PART, whole_id=flow.flow_ids[0])], [FlowJob(NewJob("tests.task"), 0) for _ in range(2)]
+        )
+        end(worker, [job])
+
+        assert states(flow.job_ids) == ["completed", "suspended"]
+        run(worker, me)
+        assert states(flow.job_ids) == ["completed", "available"]
+        audit()
+
+    def test_a_flow_that_has_finished_or_does_not_exist_cannot_grow(self, engine, worker, me):
+        flow = workflow(engine, [])
+        run(worker, me)
+
+        for id in (flow.flow_ids[0], 12345):
+            with pytest.raises(InvalidJob, match=f"Cannot add jobs to workflow {id}"):
+                engine.insert_flow([NewFlow(FlowKind.PART, whole_id=id)], [FlowJob(NewJob("tests.task"), 0)])
+        assert Job.objects.count() == 0
+
+    def test_a_flow_without_jobs_finishes_at_once(self, engine):
+        flow = workflow(engine, callbacks=[DependencyRule.SUCCESS])
+
+        assert states(flow.job_ids) == ["available"]
+        audit()
+
+    def test_two_unfinished_flows_never_hold_one_key(self, engine, worker, me):
+        first = workflow(engine, [], flow=NewFlow(unique_key="k"))
+
+        second = workflow(engine, [], flow=NewFlow(unique_key="k"))
+
+        assert (second.was_duplicate, list(second.flow_ids), list(second.job_ids)) == (True, list(first.flow_ids), [])
+        assert Job.objects.count() == 1
+        run(worker, me)
+        assert not workflow(engine, [], flow=NewFlow(unique_key="k")).was_duplicate
+        audit()
+
+    def test_jobs_with_unique_keys_are_refused(self, engine):
+        with pytest.raises(InvalidJob, match="unique keys"):
+            engine.insert_flow([NewFlow()], [FlowJob(NewJob("tests.task", unique_key="k"), 0)])
+
+
+class TestOtherEnds:
+    """Whatever ends a job is counted, and has its effect on what waits for it."""
+
+    @pytest.mark.parametrize("verb", ["cancel", "discard", "delete"])
+    @pytest.mark.parametrize("place", [0, 1], ids=["available", "suspended"])
+    def test_control(self, engine, verb, place):
+        flow = workflow(engine, [], after(0), after(1), after(1, rule=ANY_END))
+
+        [controlled] = getattr(engine, verb)([flow.job_ids[place]])
+
+        done = {"cancel": "cancelled", "discard": "discarded", "delete": "deleted"}[verb]
+        assert controlled.outcome.value == done
+        first = ["available"] if place else []
+        rest = [] if place else ["cancelled"]
+        assert states(flow.job_ids) == [*first, done, *rest, "cancelled", "available"]
+        audit(has_deleted=verb == "delete")
+
+    @pytest.mark.parametrize("verb", ["cancel", "discard", "delete"])
+    def test_control_of_a_suspended_job_in_a_transaction_is_a_request(self, engine, verb):
+        flow = workflow(engine, [], after(0), after(1))
+
+        with transaction.atomic():
+            [controlled] = getattr(engine, verb)([flow.job_ids[1]])
+            assert controlled.outcome == ControlOutcome.REQUESTED
+            assert states(flow.job_ids) == ["available", "suspended", "suspended"]
+
+        done = {"cancel": "cancelled", "discard": "discarded", "delete": "deleted"}[verb]
+        assert states(flow.job_ids) == ["available", done, "cancelled"]
+        audit(has_deleted=verb == "delete")
+
+    def test_a_rescued_job_without_attempts_left(self, engine, worker, me):
+        jobs = [FlowJob(NewJob("tests.task", max_attempts=1), 0), FlowJob(NewJob("tests.task"), 0, after(0))]
+        flow = engine.insert_flow([NewFlow()], jobs)
+        worker.fetch("default", 1, me)
+
+        assert worker.rescue([me]).discarded == 1
+
+        assert states(flow.job_ids) == ["discarded", "cancelled"]
+        audit()
+
+    def test_a_job_that_was_asked_to_end_and_would_be_retried(self, engine, worker, me):
+        flow = workflow(engine, [], after(0))
+        [job] = worker.fetch("default", 1, me)
+        engine.cancel([job.id])
+
+        worker.ack([Ack(job.id, job.claim, JobState.RETRYABLE, error="{}", delay=5.0, flow_id=job.flow_id)])
+
+        assert states(flow.job_ids) == ["cancelled", "cancelled"]
+        audit()
+
+    def test_an_outcome_in_the_transaction_of_the_task(self, engine, worker, me):
+        flow = workflow(engine, [], after(0))
+        [job] = worker.fetch("default", 1, me)
+
+        with engine.transaction():
+            assert engine.ack_here(outcome(job))
+
+        assert states(flow.job_ids) == ["completed", "available"]
+        audit()
+
+    def test_what_was_left_behind_is_settled_later(self, engine, worker, me, monkeypatch):
+        flow = workflow(engine, [], after(0), callbacks=[ANY_END])
+        [job] = worker.fetch("default", 1, me)
+        with monkeypatch.context() as gone:
+            gone.setattr(fetcher, "settle_on", lambda *args: None)
+            end(worker, [job], JobState.DISCARDED)
+
+        settled = worker.settle()
+
+        assert (settled.counts > 0, settled.is_full) == (True, False)
+        assert states(flow.job_ids) == ["discarded", "cancelled", "available"]
+        audit()
+
+    def test_an_event_that_is_refused_does_not_keep_others_from_taking_effect(self, engine, worker, me):
+        first, second = workflow(engine, [], after(0)), workflow(engine, [], after(0))
+        Job.objects.filter(id=first.job_ids[1]).update(meta={"flow": {"due_at": "never"}})
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO djqueue_flowevent (kind, subject_id, state) SELECT 'ended', unnest(%s::bigint[]), 'completed'",
+                [[first.job_ids[0], second.job_ids[0]]],
+            )
+
+        worker.settle()
+
+        assert states([first.job_ids[1], second.job_ids[1]]) == ["suspended", "available"]

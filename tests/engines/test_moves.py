@@ -50,7 +50,7 @@ def outcome(id: int, **more: Any) -> dict[str, Any]:
 
 
 def control(id: int) -> dict[str, Any]:
-    return {"ids": [id], "only": None, "by": "anna", "reason": "Stop."}
+    return {"ids": [id], "only": None, "by": "anna", "reason": "Stop.", "is_settling": True}
 
 
 ENDS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {

@@ -98,6 +98,14 @@ def leave_atomic_open_in_transaction(label: str) -> None:
     _open_and_write(label, "default", is_closed=False)
 
 
+@task(max_attempts=1, transactional=_CAN_COMMIT_TOGETHER, takes_context=True)
+def delete_own_job(context: Any, label: str) -> None:
+    from djqueue.models import Job
+
+    write(label)
+    Job.objects.filter(pk=context.task_result.id).delete()
+
+
 @task(max_attempts=1)
 def run(statements: list[str]) -> None:
     for sql in statements:

@@ -13,7 +13,8 @@ from django.core.management import CommandError, call_command
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, TableHealth, VacuumBlocker, WorkerHealth
+from djqueue.jobs.health import Concern, Health, Inspection, QueueHealth, TableHealth, VacuumBlocker
+from djqueue.jobs.lists import WorkerStatus
 from djqueue.jobs.records import Ack, NewJob
 from djqueue.jobs.states import JobState
 from djqueue.maintenance.health import Finding, judge, size, span
@@ -22,8 +23,13 @@ from tests import stores
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=["djqueue"])
 
+
+def worker(name: str, silent_seconds: float, *, is_dead: bool = False) -> WorkerStatus:
+    return WorkerStatus(uuid4(), name, "host", 1, {"default": None}, 10, silent_seconds, False, is_dead)
+
+
 GOOD = Health(
-    workers=[WorkerHealth("w", ["default"], 1.0, False)],
+    workers=[worker("w", 1.0)],
     leader_seconds=100.0,
     loops={"stager": 0.5, "pruner": 20.0, "lifeline": 1.0},
     history_rows=0,
@@ -99,7 +105,7 @@ class TestJudge:
         assert "log" not in findings[1].advice
 
     def test_a_silent_worker_is_told_and_only_fatal_while_nobody_leads(self):
-        workers = [*GOOD.workers, WorkerHealth("gone", [], 60.0, False), WorkerHealth("dead", [], 900.0, True)]
+        workers = [*GOOD.workers, worker("gone", 60.0), worker("dead", 900.0, is_dead=True)]
 
         assert [(f.name, f.is_fatal) for f in wrong(changed(workers=workers))] == [("worker gone", False)]
 

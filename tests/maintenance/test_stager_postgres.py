@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from djqueue.engines.postgres import PostgresEngine
 from djqueue.engines.protocol import STAGE
+from djqueue.jobs.flows import Settled
 from djqueue.jobs.records import NewJob, Staged
 from djqueue.maintenance import stager as module
 from djqueue.maintenance.stager import Stager
@@ -93,6 +94,9 @@ def test_short_delays_in_crowds_notify_nobody(open_listener):
         def stage(self, limit):
             return Staged(1, ["default"], self.next_in.pop(0))
 
+        def settle(self, limit):
+            return Settled()
+
     stager = Stager(Scripted(), open_listener(), is_leader=lambda: True)
     stager.run_once()
     assert marks() == 1
@@ -153,3 +157,22 @@ def test_a_job_that_cannot_be_staged_does_not_keep_back_the_others(postgres, ope
     assert counts == [19, 0]
     assert [job.id for job in jobs if state(postgres, job.id) == "scheduled"] == [jobs[7].id]
     assert f"Cannot stage job {jobs[7].id}" in caplog.text
+
+
+def test_what_the_ends_of_jobs_in_workflows_left_behind_is_settled_once_a_second(open_listener):
+    class Counting:
+        settled = 0
+
+        def stage(self, limit):
+            return Staged(1, [], 0.0)
+
+        def settle(self, limit):
+            self.settled += 1
+            return Settled(is_full=self.settled == 1)
+
+    counting = Counting()
+    stager = Stager(counting, open_listener(), is_leader=lambda: True)
+    for _ in range(4):
+        stager.run_once()
+
+    assert counting.settled == 2

@@ -55,6 +55,9 @@ class TestPause:
         assert run("resume", "mail") == "mail: is not paused.\n"
 
     def test_with_a_bad_name_none_is_paused(self, run: Run) -> None:
+        for option in ("--queue=", "--task="):
+            with pytest.raises(CommandError, match=r"Invalid (queue name|task) ''"):
+                run("cancel", option)
         with pytest.raises(CommandError, match="Invalid queue name 'a b'"):
             run("pause", "mail", "a b")
 

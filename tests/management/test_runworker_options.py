@@ -1,4 +1,4 @@
-"""Numbers at the command line of ``runworker``."""
+"""Options of ``runworker``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def test_a_number_out_of_range_is_refused_with_both_bounds(option: str, number: 
         CommandError, match=rf"{option}: Invalid number '{number}': use a whole number from 1 to {most}"
     ):
         call_command("runworker", f"{option}={number}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("queues", ["", ",", " , "])
+def test_a_list_of_queues_without_a_name_does_not_mean_all_queues(queues: str) -> None:
+    with pytest.raises(CommandError, match=f"Invalid --queues '{queues}': name at least one queue"):
+        call_command("runworker", f"--queues={queues}")
 
 
 @pytest.mark.parametrize(

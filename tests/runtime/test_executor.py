@@ -18,8 +18,8 @@ import pytest
 from djqueue import Cancel, Discard, Retry, Snooze, telemetry
 from djqueue.exceptions import JobSignal
 from djqueue.jobs.records import ClaimedJob, TakenJob
+from djqueue.jobs.silence import DOUBTFUL_SECONDS
 from djqueue.jobs.states import JobState
-from djqueue.maintenance.silence import DOUBTFUL_SECONDS
 from djqueue.runtime.claims import ClaimBlock
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.executor import Executor
@@ -79,7 +79,7 @@ class Bench:
         """Execute jobs, numbered from 0, to the end of all."""
         self.add(*calls, max_attempts=max_attempts)
         deadline = time.monotonic() + 20
-        while not self.lane.is_idle:
+        while self.lane.has_waiting or self.lane.running:
             assert time.monotonic() < deadline
             time.sleep(0.01)  # a thread works; there is no event to wait on
         self.lane.dismiss_threads()
@@ -257,7 +257,7 @@ def test_receivers_hear_of_a_transactional_job_before_its_transaction_begins(mon
 
     bench = Bench(1)
     monkeypatch.setattr(bench.executor, "_engine", Store())
-    monkeypatch.setattr(bench.acks, "finalize_elsewhere", lambda slot, is_accepted: None, raising=False)
+    monkeypatch.setattr(bench.acks, "finalize_elsewhere", lambda slot: None, raising=False)
     monkeypatch.setattr(Observers, "want_start", True)
     monkeypatch.setattr(Observers, "started", lambda self, run: happened.append("started"))
 

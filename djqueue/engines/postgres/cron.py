@@ -196,9 +196,10 @@ def _cancel(execute: Execute, ids: list[int], name: str, now: datetime | None) -
         "only": None,
         "by": storable(f"cron: {name}", 200),
         "reason": "Its next time has come.",
+        "is_settling": False,
         "now": now,
     }
-    if running := [f"cancel:{id}" for id, state in execute("cancel", params) if state == "executing"]:
+    if running := [f"cancel:{id}" for id, state, *_ in execute("cancel", params) if state == "executing"]:
         execute("notify", {"queues": running})
 
 

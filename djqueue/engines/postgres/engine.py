@@ -22,8 +22,8 @@ from djqueue.engines.postgres.cron import PostgresCron
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.execution import Execute, run_on
 from djqueue.engines.postgres.fetcher import PostgresFetcher
-from djqueue.engines.postgres.flows.acking import flow_statement, note
-from djqueue.engines.postgres.flows.effects import After
+from djqueue.engines.postgres.flows.acking import flow_statement
+from djqueue.engines.postgres.flows.effects import After, note_ends
 from djqueue.engines.postgres.flows.settling import settle_after_commit
 from djqueue.engines.postgres.flows.store import PostgresFlows
 from djqueue.engines.postgres.inspector import PostgresInspector
@@ -149,7 +149,7 @@ class PostgresEngine(PostgresController, PostgresInspector, PostgresFlows):
             cursor.execute(sql(name), params)
             rows = cursor.fetchall()
         after = After()
-        note(rows, after, as_events=True)
+        note_ends(rows, after)
         if after:
             settle_after_commit(connections[self.alias], wakes=self.listen, after=after)
         return bool(rows)

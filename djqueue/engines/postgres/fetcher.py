@@ -16,8 +16,9 @@ from djqueue.engines.postgres.at_most_once import taken_statements
 from djqueue.engines.postgres.columns import ack_columns, array, texts
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, role_of
 from djqueue.engines.postgres.fetch_cursor import Place
-from djqueue.engines.postgres.flows.acking import flow_statement, note, run_and_release, settle
-from djqueue.engines.postgres.flows.effects import After
+from djqueue.engines.postgres.flows.acking import flow_statement, run_and_release
+from djqueue.engines.postgres.flows.effects import After, note_ends
+from djqueue.engines.postgres.flows.settling import settle_on
 from djqueue.engines.postgres.follow_ups import release
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.rescue import rescue
@@ -156,7 +157,7 @@ class PostgresFetcher(Session):
                 answers, after = run_and_release(self, statements, now)
             else:
                 answers = self.run_all(statements)
-            note(answers[-1], after, as_events=not is_awaited)
+                note_ends(answers[-1], after)
         else:
             answers = self.run_all(statements)
         if others:
@@ -182,7 +183,7 @@ class PostgresFetcher(Session):
             with suppress(EngineUnavailable):
                 self.wake(release(self, [row[1] for row in ended], now))
         if after:
-            settle(self, after, now)
+            settle_on(self, after, now)
         return Acked(accepted)
 
     def _ack_rest(self, acks: Sequence[Ack], accepted: set[int], after: After, now: datetime | None) -> list[Any]:
@@ -196,7 +197,7 @@ class PostgresFetcher(Session):
         try:
             for name, params in statements:
                 rows = self.run(name, params)
-                note(rows, after, as_events=True)
+                note_ends(rows, after)
                 accepted.update(row[0] for row in rows)
                 found += rows
         except EngineUnavailable as error:

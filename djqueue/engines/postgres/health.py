@@ -9,8 +9,9 @@ from typing import Any
 from django.db import connections
 
 from djqueue.engines.postgres.reading import ReadTooSlow, time_limit
+from djqueue.engines.postgres.rows import worker_of
 from djqueue.engines.postgres.statements import sql
-from djqueue.jobs.health import Health, ParkedJob, QueueHealth, TableHealth, VacuumBlocker, WorkerHealth
+from djqueue.jobs.health import Health, ParkedJob, QueueHealth, TableHealth, VacuumBlocker
 
 LIMIT = timedelta(seconds=5)
 
@@ -19,7 +20,7 @@ def health(alias: str) -> Health:
     """Read each part in a short query with a time limit: a health probe must not hang on the problem that it is to report."""
     facts: dict[str, Any] = {
         "queues": [QueueHealth(*row) for row in _read(alias, "health_queues")],
-        "workers": [WorkerHealth(*row) for row in _read(alias, "health_workers")],
+        "workers": [worker_of(row) for row in _read(alias, "workers")],
         "parked": [ParkedJob(*row) for row in _read(alias, "health_parked")],
     }
     for seconds, loops in _read(alias, "health_leader"):

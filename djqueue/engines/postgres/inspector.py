@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 
 from djqueue.engines.postgres.health import health
 from djqueue.engines.postgres.listing import PostgresListing, filter_params
 from djqueue.engines.postgres.reading import ReadTooSlow, queue_names, time_limit
-from djqueue.engines.postgres.rows import job_of
+from djqueue.engines.postgres.rows import job_of, worker_of
 from djqueue.jobs.health import Health
 from djqueue.jobs.lists import (
     Found,
@@ -94,8 +93,7 @@ class PostgresInspector(PostgresListing):
         return list(map(QueueRules._make, self.execute("queues", {})))
 
     def workers(self) -> list[WorkerStatus]:
-        workers = map(WorkerStatus._make, self.execute("workers", {}))
-        return [worker._replace(queues=json.loads(str(worker.queues))) for worker in workers]
+        return list(map(worker_of, self.execute("workers", {})))
 
     def health(self) -> Health:
         return health(self.alias)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from djqueue.engines.control import LOST
 from djqueue.engines.postgres.connection import STATEMENT_TIMEOUT_SECONDS, application_name, role_of
+from djqueue.engines.postgres.flows.settling import Settler, on_session
 from djqueue.engines.postgres.follow_ups import released
 from djqueue.engines.postgres.listener import PostgresListener
 from djqueue.engines.postgres.pruning import cutoffs
@@ -20,6 +21,7 @@ from djqueue.engines.postgres.rescue import rescue
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.protocol import STAGE
 from djqueue.exceptions import EngineBusy, EngineDenied, EngineRefused
+from djqueue.jobs.flows import Settled
 from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
 
 logger = logging.getLogger("djqueue.engine")
@@ -44,6 +46,7 @@ class PostgresMaintainer(Session):
             lock_timeout_seconds=lock_timeout_seconds,
         )
         self._unstageable: list[int] = []
+        self._unsettleable: set[int] = set()
         self._taken_keys: dict[str, float] = {}
         """Unique keys taken by transactions that are still open → monotonic time until which their follow-ups are skipped."""
         self._staged_until: str | None = None
@@ -106,6 +109,13 @@ class PostgresMaintainer(Session):
                 return set()
         middle = len(keys) // 2
         return self._release_in_parts(keys[:middle], now) | self._release_in_parts(keys[middle:], now)
+
+    def settle(self, limit: int = 1000, *, now: datetime | None = None) -> Settled:
+        """An event that the database refuses is logged and skipped from then on."""
+        settler = Settler(on_session(self), now, skipped=self._unsettleable)
+        settled = settler.settle(limit)
+        self.wake(settler.queues)
+        return settled
 
     def open_listener(self) -> PostgresListener:
         """The listener also notifies the stager of jobs that are due soon."""

@@ -7,6 +7,8 @@ from datetime import datetime
 from uuid import UUID
 
 from djqueue.engines.control import LOST, clean
+from djqueue.engines.postgres.flows.effects import After
+from djqueue.engines.postgres.flows.settling import settle_on
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.wakes import put_back
 from djqueue.jobs.records import Rescued
@@ -24,7 +26,7 @@ def rescue(
     now: datetime | None = None,
 ) -> Rescued:
     """See ``Maintainer.rescue`` and ``Fetcher.reclaim``."""
-    [(requeued, discarded, queues, cancelled, left)] = session.run(
+    [(requeued, discarded, queues, cancelled, left, counts, has_events)] = session.run(
         "rescue",
         {
             "workers": list(workers),
@@ -40,4 +42,6 @@ def rescue(
         },
     )
     session.wake({*queues, *map(put_back, queues)})
+    if counts or has_events:
+        settle_on(session, After(counts=counts or [], has_events=has_events), now)
     return Rescued(requeued, discarded, queues, cancelled, left)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from djqueue.jobs.lists import WorkerStatus, served_queues
 from djqueue.jobs.records import NOBODY, Job
 from djqueue.jobs.states import JobState
 
@@ -20,6 +21,12 @@ def job_of(row: Sequence[Any]) -> Job:
     if values["attempted_by"] == NOBODY:
         values["attempted_by"] = values["attempted_at"] = None
     return Job(**{**values, "state": JobState(values["state"])})
+
+
+def worker_of(row: Sequence[Any]) -> WorkerStatus:
+    """Return the worker in a row of ``workers.sql``."""
+    worker = WorkerStatus._make(row)
+    return worker._replace(queues=served_queues(json.loads(str(worker.queues))))
 
 
 _JOB_COLUMNS = [each.name for each in fields(Job)]

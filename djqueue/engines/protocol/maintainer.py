@@ -9,6 +9,7 @@ from uuid import UUID
 
 from djqueue.engines.protocol.listener import Listener
 from djqueue.engines.protocol.session import Session
+from djqueue.jobs.flows import Settled
 from djqueue.jobs.records import Lease, Pruned, PruneRule, Rescued, Staged
 
 
@@ -20,6 +21,13 @@ class Maintainer(Session, Protocol):
 
         An engine may find jobs that committed late with a delay of up to a few seconds. It finds them at once after the
         listener that ``open_listener`` returns was woken with ``STAGE``.
+        """
+
+    def settle(self, limit: int = 1000, *, now: datetime | None = None) -> Settled:
+        """Let the ends of jobs in workflows take effect where that was left behind, and add up what was counted; wake workers.
+
+        The process that ends a job does this itself right after its commit. This is for what remains when it died meanwhile, and
+        for what would have waited for a lock. ``limit`` is a number of counts and of events.
         """
 
     def rescue(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from uuid import UUID
 
 import msgpack
 
-from djqueue.jobs.lists import QueueRules
+from djqueue.jobs.lists import QueueRules, WorkerStatus, served_queues
 from djqueue.jobs.moments import as_aware
 from djqueue.jobs.records import ClaimedJob, Job, NewJob, TakenJob
 from djqueue.jobs.states import JobState
@@ -117,15 +118,30 @@ def read_pause(name: bytes, about: bytes) -> QueueRules:
         return QueueRules(queue, _EPOCH, UNREADABLE, UNREADABLE)
 
 
-def read_worker(id: bytes, about: bytes, beat: bytes | None) -> tuple[list[Any], int, bool] | None:
-    """Decode a worker's info, its last beat and whether it is draining; return None if the entry is not a worker's."""
-    try:
-        UUID(id.decode())
-        name, hostname, pid, queues, concurrency, *_ = unpack(about)
-        _, beat_at, is_draining, *_ = unpack(beat)
-        return [str(name), str(hostname), int(pid), {**queues}, int(concurrency)], int(beat_at), bool(is_draining)
-    except (ValueError, TypeError, OverflowError, msgpack.UnpackException):
-        return None
+def read_workers(
+    now: int, abouts: Sequence[bytes], beats: Sequence[bytes], dead: Sequence[bytes]
+) -> list[WorkerStatus]:
+    """Decode the hashes of workers and beats and the ids of the dead, in order of name; leave out what is not a worker's."""
+    beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
+    found = []
+    for id, about in zip(abouts[::2], abouts[1::2], strict=True):
+        with suppress(ValueError, TypeError, OverflowError, msgpack.UnpackException):
+            name, hostname, pid, queues, concurrency, *_ = unpack(about)
+            _, beat_at, is_draining, *_ = unpack(beat_of.get(id))
+            found.append(
+                WorkerStatus(
+                    id=UUID(id.decode()),
+                    name=str(name),
+                    hostname=str(hostname),
+                    pid=int(pid),
+                    queues=served_queues(queues),
+                    concurrency=int(concurrency),
+                    silent_seconds=(now - int(beat_at)) / 1e6,
+                    is_draining=bool(is_draining),
+                    is_dead=id in dead,
+                )
+            )
+    return sorted(found, key=lambda worker: (worker.name, worker.id))
 
 
 def read_job(id: int, payload: bytes, run: bytes | None, proof: bytes | None, due: bytes | None) -> Job:

@@ -6,27 +6,23 @@ import json
 from typing import Any
 
 from djqueue.engines.redis.client import Client
-from djqueue.engines.redis.codec import UNREADABLE, read_worker, unpack
+from djqueue.engines.redis.codec import UNREADABLE, read_workers, unpack
 from djqueue.engines.redis.server import inspect
-from djqueue.jobs.health import Health, ParkedJob, QueueHealth, WorkerHealth
+from djqueue.jobs.health import Health, ParkedJob, QueueHealth
+from djqueue.jobs.silence import REPORTED_SILENT_SECONDS
 
-_SERVING_SECONDS = 15.0
-"""A worker that has not beaten for longer does not count as serving its queues."""
 _MOST_PARKED = 10
 
 
 def health(client: Client) -> Health:
     now, seen, about, beats, dead, lead, due, history, aside, entries, silent = client.run("health")
-    workers, served = [], set()
-    beat_of = dict(_pairs(beats))
-    for id, info in _pairs(about):
-        if (read := read_worker(id, info, beat_of.get(id))) is None:
-            continue
-        (name, _, _, queues, _), beat_at, is_draining = read
-        silent = (now - beat_at) / 1e6
-        workers.append(WorkerHealth(name, sorted(queues), silent, id in dead))
-        if id not in dead and not is_draining and silent < _SERVING_SECONDS:
-            served.update(queues)
+    workers = read_workers(now, about, beats, dead)
+    serving = [
+        worker
+        for worker in workers
+        if not worker.is_dead and not worker.is_draining and worker.silent_seconds < REPORTED_SILENT_SECONDS
+    ]
+    served = {queue for worker in serving for queue in worker.queues}
     found = {
         name.decode(errors="replace"): (None if waits is None else waits / 1e6, bool(paused))
         for name, waits, is_busy, paused in seen
@@ -42,7 +38,7 @@ def health(client: Client) -> Health:
         queues=[
             QueueHealth(name, *found.get(name, (None, False)), name in served) for name in sorted({*found, *served})
         ],
-        workers=sorted(workers, key=lambda worker: worker.name),
+        workers=workers,
         parked=[ParkedJob(int(id), _text(task), _reason(why)) for (id, task), why in _pairs(aside)[:_MOST_PARKED]],
         leader_seconds=(now - int(leader[b"elected_at"])) / 1e6 if is_led else None,
         loops={name: (now - at) / 1e6 for name, at in loops.items()},

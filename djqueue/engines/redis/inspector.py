@@ -10,10 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from djqueue.engines.redis.application import Application
-from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, moment, read_job, read_pause, read_worker
+from djqueue.engines.redis.codec import MICROSECOND, NUMBERS, clock, moment, read_job, read_pause, read_workers
 from djqueue.engines.redis.health import health
 from djqueue.jobs.health import Health
 from djqueue.jobs.lists import (
@@ -68,20 +67,7 @@ class RedisInspector(Application):
         return sorted(read_pause(name, about) for name, about in zip(flat, flat, strict=True))
 
     def workers(self) -> list[WorkerStatus]:
-        now, about, beats, dead = self.client.run("workers")
-        beat_of = dict(zip(beats[::2], beats[1::2], strict=True))
-        found = []
-        for id, info in zip(about[::2], about[1::2], strict=True):
-            if (read := read_worker(id, info, beat_of.get(id))) is None:
-                continue
-            (name, hostname, pid, queues, concurrency), beat_at, is_draining = read
-            silent = (now - beat_at) / 1e6
-            found.append(
-                WorkerStatus(
-                    UUID(id.decode()), name, hostname, pid, queues, concurrency, silent, is_draining, id in dead
-                )
-            )
-        return sorted(found, key=lambda worker: (worker.name, worker.id))
+        return read_workers(*self.client.run("workers"))
 
     def health(self) -> Health:
         return health(self.client)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import sys
@@ -20,13 +19,13 @@ import djqueue
 from djqueue.api import DEFAULT_ALIAS
 from djqueue.benchmark.figures import Figures, as_json, plot, table
 from djqueue.benchmark.record import VARIABLE
+from djqueue.management.arguments import seconds
 from djqueue.management.backends import store_of
-from djqueue.management.notices import notice
 from djqueue.management.reporting import ReportingCommand
+from djqueue.management.terminal import notice
 
 _LEAST_JOBS = 100
 """Fewer jobs give no meaningful speed."""
-_LEAST_SECONDS, _MOST_SECONDS = 0.1, 3600.0
 
 
 class Command(ReportingCommand):
@@ -43,7 +42,9 @@ class Command(ReportingCommand):
         parser.add_argument("--jobs", type=int, default=20_000, metavar="N", help="Default: %(default)s.")
         parser.add_argument("--concurrency", default="10,100", metavar="N,N", help="Default: %(default)s.")
         parser.add_argument("--rates", default="100,1000", metavar="N,N", help="Jobs sent per second, for pickup.")
-        parser.add_argument("--seconds", type=_seconds, default=5.0, help="How long jobs are sent at each rate.")
+        parser.add_argument(
+            "--seconds", type=seconds(0.1, 3600), default=5.0, help="How long jobs are sent at each rate."
+        )
         parser.add_argument("--json", metavar="FILE", help="Also write the figures to this file.")
         parser.add_argument(
             "--plot",
@@ -109,18 +110,6 @@ def _write(name: str, text: str) -> None:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"Cannot write {name}: {error.strerror or error}.") from error
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        raise argparse.ArgumentTypeError(
-            f"Invalid number of seconds {text!r:.80}: use {_LEAST_SECONDS:g} to {_MOST_SECONDS:g}."
-        )
-    return seconds
 
 
 def _numbers(option: str, text: str) -> list[int]:

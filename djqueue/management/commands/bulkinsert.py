@@ -22,8 +22,8 @@ from djqueue.bulk.rejects import Rejects
 from djqueue.exceptions import BulkInterrupted, DjqueueError, UnknownTask
 from djqueue.jobs.durations import parse_duration
 from djqueue.jobs.moments import as_aware
-from djqueue.management.notices import notice
 from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
+from djqueue.management.terminal import notice
 from djqueue.tasks import registry
 from djqueue.tasks.task import Task
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
@@ -17,11 +15,10 @@ from django.utils import timezone
 from djqueue import crontab
 from djqueue.cron.entry import MISFIRES, OVERLAPS, CronEntry
 from djqueue.exceptions import DjqueueError
-from djqueue.management.backends import add_backend_argument, database_problem, store_of
-from djqueue.management.durations import whole_seconds
-from djqueue.management.notices import notice
+from djqueue.management.arguments import add_backend, user_name, whole_seconds
+from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
-from djqueue.management.terminal import plain
+from djqueue.management.terminal import columns, notice, plain
 
 
 class Command(ReportingCommand):
@@ -47,7 +44,7 @@ class Command(ReportingCommand):
         following.add_argument("name")
         following.add_argument("--count", type=int, default=5, metavar="N")
         _add_definition(verbs.add_parser("add", help="Add an entry to the database."))
-        add_backend_argument(parser, verbs)
+        add_backend(parser, verbs)
 
     def handle(self, **options: Any) -> None:
         self.is_output_all = options["verb"] in ("list", "show", "next")
@@ -67,7 +64,7 @@ class Command(ReportingCommand):
             return
         rows: list[tuple[str, ...]] = [("NAME", "SCHEDULE", "TASK", "STATE", "NEXT", "LAST", "RUNS")]
         rows += [_row(entry) for entry in entries]
-        for line in _columns(rows) if entries else ["The crontab is empty."]:
+        for line in columns(rows) if entries else ["The crontab is empty."]:
             self.stdout.write(line)
 
     def _show(self, options: dict[str, Any]) -> None:
@@ -75,10 +72,10 @@ class Command(ReportingCommand):
         for label, value in _facts(entry):
             self.stdout.write(f"{label + ':':<24} {value}")
         for tick in crontab.history(entry.name, 20, backend=options["backend"]):
-            when = "by hand" if tick.nominal_at is None else _time(tick.nominal_at, entry)
+            when = "by hand" if tick.nominal_at is None else entry.definition.local(tick.nominal_at)
             words = [f"  {when}  {tick.outcome}", tick.reason, f"job {tick.job_id}" if tick.job_id else "", tick.by]
             if tick.missed_from is not None:
-                words.append(f"missed from {_time(tick.missed_from, entry)}")
+                words.append(f"missed from {entry.definition.local(tick.missed_from)}")
             self.stdout.write("  ".join(plain(word) for word in words if word))
 
     def _next(self, options: dict[str, Any]) -> None:
@@ -88,18 +85,18 @@ class Command(ReportingCommand):
         if entry.state != "active":
             notice(self, f"{plain(entry.name)} is {entry.state}. If it were active, its next times would be:")
         for at in crontab.next_times(entry, options["count"]):
-            self.stdout.write(_time(at, entry))
+            self.stdout.write(entry.definition.local(at))
 
     def _pause(self, options: dict[str, Any]) -> None:
-        crontab.pause(options["name"], options["reason"], by=_me(), backend=options["backend"])
+        crontab.pause(options["name"], options["reason"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is paused.")
 
     def _resume(self, options: dict[str, Any]) -> None:
-        entry = crontab.resume(options["name"], by=_me(), backend=options["backend"])
+        entry = crontab.resume(options["name"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is resumed{_next_words(entry)}.")
 
     def _run_now(self, options: dict[str, Any]) -> None:
-        ticked = crontab.run_now(options["name"], by=_me(), backend=options["backend"])
+        ticked = crontab.run_now(options["name"], by=user_name("manage.py"), backend=options["backend"])
         if ticked.job_id is None:
             raise CommandError(
                 f"Nothing was enqueued: {ticked.reason}. An unfinished job of this entry holds its unique key."
@@ -111,7 +108,7 @@ class Command(ReportingCommand):
         self.stdout.write(f"{plain(options['name'])} is removed.")
 
     def _reset(self, options: dict[str, Any]) -> None:
-        entry = crontab.reset(options["name"], by=_me(), backend=options["backend"])
+        entry = crontab.reset(options["name"], by=user_name("manage.py"), backend=options["backend"])
         self.stdout.write(f"{plain(options['name'])} is reset{_next_words(entry)}.")
 
     def _add(self, options: dict[str, Any]) -> None:
@@ -121,7 +118,12 @@ class Command(ReportingCommand):
         for name in ("task", "expression"):
             values.pop(name)
         entry = crontab.add(
-            options["name"], options["task"], options["expression"], by=_me(), backend=options["backend"], **values
+            options["name"],
+            options["task"],
+            options["expression"],
+            by=user_name("manage.py"),
+            backend=options["backend"],
+            **values,
         )
         self.stdout.write(f"{entry.name} is added{_next_words(entry)}.")
 
@@ -165,14 +167,18 @@ def _add_definition(add: argparse.ArgumentParser) -> None:
 def _row(entry: CronEntry) -> tuple[str, ...]:
     zone = "" if entry.definition.timezone == "UTC" else f" {entry.definition.timezone}"
     state = entry.state + (f", differs from the code: {', '.join(entry.drift)}" if entry.drift else "")
-    last = "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}"
+    last = (
+        "–"
+        if entry.last_nominal_at is None
+        else f"{entry.definition.local(entry.last_nominal_at)} {entry.last_outcome}"
+    )
     following = _following(entry)
     return (
         entry.name,
         f"{entry.definition.expression}{zone}",
         entry.definition.task,
         state,
-        "–" if following is None else _time(following, entry),
+        "–" if following is None else entry.definition.local(following),
         last,
         str(entry.runs),
     )
@@ -186,17 +192,19 @@ def _facts(entry: CronEntry) -> Iterable[tuple[str, str]]:
     yield "source", "database" if entry.code is None else "code"
     yield "state", entry.state
     if entry.paused_at is not None:
-        yield "paused", plain(f"{_time(entry.paused_at, entry)} by {entry.paused_by}: {entry.pause_reason}")
+        yield "paused", plain(f"{entry.definition.local(entry.paused_at)} by {entry.paused_by}: {entry.pause_reason}")
     for name in entry.drift if entry.code is not None else ():
         yield "drift", plain(f"{name} is {getattr(entry.code, name)!r} in the code")
-    yield "created", plain(f"{_time(entry.created_at, entry)} by {entry.created_by or 'unknown'}")
-    yield "changed", plain(f"{_time(entry.changed_at, entry)} by {entry.changed_by or 'unknown'}")
+    yield "created", plain(f"{entry.definition.local(entry.created_at)} by {entry.created_by or 'unknown'}")
+    yield "changed", plain(f"{entry.definition.local(entry.changed_at)} by {entry.changed_by or 'unknown'}")
     yield "runs", str(entry.runs)
     if (following := _following(entry)) is not None:
-        yield "next", _time(following, entry)
+        yield "next", entry.definition.local(following)
     yield (
         "last",
-        "–" if entry.last_nominal_at is None else f"{_time(entry.last_nominal_at, entry)} {entry.last_outcome}",
+        "–"
+        if entry.last_nominal_at is None
+        else f"{entry.definition.local(entry.last_nominal_at)} {entry.last_outcome}",
     )
 
 
@@ -223,30 +231,7 @@ def _following(entry: CronEntry) -> datetime | None:
 
 def _next_words(entry: CronEntry) -> str:
     following = _following(entry)
-    return "" if following is None else f"; next at {_time(following, entry)}"
-
-
-def _time(at: datetime, entry: CronEntry) -> str:
-    """Write a time as a clock of the entry's zone shows it."""
-    try:
-        local = at.astimezone(ZoneInfo(entry.definition.timezone))
-    except (LookupError, ValueError, OSError):
-        local = at
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}"
-
-
-def _columns(rows: list[tuple[str, ...]]) -> Iterable[str]:
-    rows = [tuple(plain(cell) for cell in row) for row in rows]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "manage.py"
+    return "" if following is None else f"; next at {entry.definition.local(following)}"
 
 
 def _json(kind: type) -> Callable[[str], Any]:

@@ -10,13 +10,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.names import invalid_queue_name, is_queue_name
 from djqueue.jobs.records import PruneRule
 from djqueue.jobs.states import FINAL_STATES, JobState
+from djqueue.management.arguments import add_backend, duration, queue_name
 from djqueue.management.backends import store_of
-from djqueue.management.durations import duration
-from djqueue.management.notices import is_confirmed, notice
 from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
+from djqueue.management.terminal import is_confirmed, notice
 from djqueue.stores import Store
 
 STEP = 2000
@@ -30,7 +29,7 @@ class Command(ReportingCommand):
     requires_system_checks = ["djqueue"]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to prune.")
+        add_backend(parser)
         parser.add_argument("--dry-run", action="store_true", help="Only report how many would be deleted.")
         parser.add_argument(
             "--older-than",
@@ -45,12 +44,10 @@ class Command(ReportingCommand):
             choices=[state.value for state in sorted(FINAL_STATES)],
             help="Only jobs in this state; may be given several times. Default: all of them.",
         )
-        parser.add_argument("--queue", metavar="NAME", help="Only jobs of this queue.")
+        parser.add_argument("--queue", type=queue_name, metavar="NAME", help="Only jobs of this queue.")
 
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])
-        if options["queue"] is not None and not is_queue_name(options["queue"]):
-            raise CommandError(invalid_queue_name(options["queue"]))
         states = [JobState(state) for state in options["state"] or sorted(FINAL_STATES)]
         if options["older_than"] is not None:
             rules = [PruneRule(state, max_age=options["older_than"]) for state in states]

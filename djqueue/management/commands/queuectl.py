@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from typing import Any
 
@@ -14,13 +13,12 @@ from djqueue import api
 from djqueue.exceptions import DjqueueError
 from djqueue.jobs.control import ControlOutcome
 from djqueue.jobs.lists import JobFilter
-from djqueue.jobs.names import invalid_queue_name, is_queue_name, job_id
+from djqueue.jobs.names import job_id
 from djqueue.jobs.states import JobState
-from djqueue.management.backends import add_backend_argument, database_problem, store_of
-from djqueue.management.durations import duration
-from djqueue.management.notices import is_confirmed, notice
+from djqueue.management.arguments import add_backend, duration, queue_name, task_path, user_name
+from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import EXIT_INTERRUPTED, ReportingCommand
-from djqueue.management.terminal import plain
+from djqueue.management.terminal import is_confirmed, notice, plain
 from djqueue.stores import Store
 
 EXIT_SKIPPED = 3
@@ -53,14 +51,14 @@ class Command(ReportingCommand):
         pause = verbs.add_parser("pause", help="Stop starting jobs of these queues. Running jobs continue.")
         resume = verbs.add_parser("resume", help="Start jobs of these queues again.")
         for one in (pause, resume):
-            one.add_argument("queues", nargs="+", metavar="QUEUE")
+            one.add_argument("queues", nargs="+", type=queue_name, metavar="QUEUE")
         pause.add_argument("--reason", default="", help="Shown in the admin and by queuestats.")
         for verb, text in _HELP.items():
             one = verbs.add_parser(verb, help=text, description=text)
             one.add_argument("ids", nargs="*", metavar="ID")
             one.add_argument("--state", action="append", default=[], choices=[s.value for s in api.CONTROLLABLE[verb]])
-            one.add_argument("--queue", metavar="NAME")
-            one.add_argument("--task", metavar="PATH", help="The path of the task, like shop.tasks.send.")
+            one.add_argument("--queue", type=queue_name, metavar="NAME")
+            one.add_argument("--task", type=task_path, metavar="PATH", help="Like shop.tasks.send.")
             one.add_argument(
                 "--older-than",
                 type=duration,
@@ -71,7 +69,7 @@ class Command(ReportingCommand):
             one.add_argument("--yes", action="store_true", help="Do it without asking.")
             if verb in _TAKES_REASON:
                 one.add_argument("--reason", default="", help="Kept with each job.")
-        add_backend_argument(parser, verbs)
+        add_backend(parser, verbs)
 
     def handle(self, *, verb: str, backend: str, **options: Any) -> None:
         store = store_of(backend)
@@ -94,15 +92,13 @@ class Command(ReportingCommand):
         names = list(dict.fromkeys(options["queues"]))
         ruled = {queue.name for queue in store.engine.queues()}
         for name in names:
-            if not is_queue_name(name):
-                raise CommandError(invalid_queue_name(name))
             # One that was taken out of the settings while it was paused can still be resumed.
             if store.queues and name not in store.queues and name not in ruled:
                 known = ", ".join(sorted(store.queues))
                 raise CommandError(f"There is no queue {name!r}. The queues of this backend are: {known}.")
         for name in names:
             if verb == "pause":
-                is_done = api.pause(name, by=_me(), reason=options["reason"], using=store.alias)
+                is_done = api.pause(name, by=user_name("queuectl"), reason=options["reason"], using=store.alias)
                 self.stdout.write(f"{name}: {'paused' if is_done else 'is paused already'}.")
             else:
                 is_done = api.resume(name, using=store.alias)
@@ -163,14 +159,7 @@ def _filter(options: dict[str, Any]) -> JobFilter:
 
 
 def _values(verb: str, options: dict[str, Any]) -> dict[str, str]:
-    return {"by": _me(), "reason": options["reason"]} if verb in _TAKES_REASON else {}
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "queuectl"  # a container's user without a name
+    return {"by": user_name("queuectl"), "reason": options["reason"]} if verb in _TAKES_REASON else {}
 
 
 def _id(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import sys
 from typing import Any
 
@@ -13,6 +12,7 @@ from django.db import Error as DatabaseError
 
 from djqueue.exceptions import EngineDenied, EngineRefused, EngineUnavailable
 from djqueue.maintenance.health import MAX_AGE_SECONDS, Finding, judge, judge_outbox
+from djqueue.management.arguments import add_backend, seconds
 from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
 from djqueue.management.terminal import plain
@@ -27,11 +27,11 @@ class Command(ReportingCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to look at.")
+        add_backend(parser)
         parser.add_argument("--json", action="store_true", help="Write one JSON object.")
         parser.add_argument(
             "--max-age-seconds",
-            type=_seconds,
+            type=seconds(0, 1e9),
             default=MAX_AGE_SECONDS,
             metavar="N",
             help="Longest acceptable age of the oldest available job of a queue. Default: %(default)g.",
@@ -76,15 +76,3 @@ class Command(ReportingCommand):
 
 def _as_json(finding: Finding) -> dict[str, Any]:
     return {**dataclasses.asdict(finding), "level": finding.level}
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= 1e9:
-        raise argparse.ArgumentTypeError(
-            f"Invalid number of seconds {text!r:.80}: use a number from 0 to 1,000,000,000."
-        )
-    return seconds

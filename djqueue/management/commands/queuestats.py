@@ -9,15 +9,13 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import Error as DatabaseError
 
-from djqueue.api import DEFAULT_ALIAS
 from djqueue.engines.protocol import Engine
 from djqueue.exceptions import EngineUnavailable
-from djqueue.jobs.lists import WorkerStatus
 from djqueue.jobs.states import LIVE_STATES
-from djqueue.maintenance.silence import SILENT_SECONDS
+from djqueue.management.arguments import add_backend
 from djqueue.management.backends import database_problem, store_of
 from djqueue.management.reporting import ReportingCommand
-from djqueue.management.terminal import plain
+from djqueue.management.terminal import columns, plain
 
 
 class Command(ReportingCommand):
@@ -29,7 +27,7 @@ class Command(ReportingCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print one JSON object, for other programs.")
-        parser.add_argument("--backend", default=DEFAULT_ALIAS, metavar="ALIAS", help="Which entry of TASKS.")
+        add_backend(parser)
 
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])
@@ -60,8 +58,8 @@ def collect(engine: Engine, configured: set[str]) -> dict[str, Any]:
                 "paused": {"at": rule.paused_at.isoformat(), "by": rule.paused_by, "reason": rule.pause_reason}
                 if rule and rule.paused_at
                 else None,
-                "workers": sum(_state(worker) == "alive" for worker in serving),
-                "silent_workers": sum(_state(worker) == "silent" for worker in serving),
+                "workers": sum(worker.state == "alive" for worker in serving),
+                "silent_workers": sum(worker.state == "silent" for worker in serving),
             }
         )
     return {
@@ -72,21 +70,13 @@ def collect(engine: Engine, configured: set[str]) -> dict[str, Any]:
                 "name": worker.name,
                 "hostname": worker.hostname,
                 "pid": worker.pid,
-                "state": _state(worker),
+                "state": worker.state,
                 "silent_seconds": round(worker.silent_seconds, 3),
                 "queues": sorted(worker.queues),
             }
             for worker in workers
         ],
     }
-
-
-def _state(worker: WorkerStatus) -> str:
-    if worker.is_dead:
-        return "dead"
-    if worker.silent_seconds > SILENT_SECONDS:
-        return "silent"
-    return "draining" if worker.is_draining else "alive"
 
 
 def _table(stats: dict[str, Any]) -> str:
@@ -96,23 +86,14 @@ def _table(stats: dict[str, Any]) -> str:
         oldest = queue["oldest_available_seconds"]
         rows.append(
             [
-                plain(queue["name"]),
+                queue["name"],
                 *(f"{queue['states'][state]:,}" for state in states),
                 "-" if oldest is None else f"{oldest:,.1f} s",
                 str(queue["workers"]),
                 _note(queue),
             ]
         )
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place in (0, len(row) - 1) else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    if not stats["queues"]:
-        lines = ["No queues yet."]
+    lines = columns(rows, right=range(1, len(rows[0]) - 1)) if stats["queues"] else ["No queues yet."]
     lines += [
         f"Worker {plain(worker['name'])} is {worker['state']}: last heartbeat {worker['silent_seconds']:,.0f} s ago."
         for worker in stats["workers"]

@@ -13,9 +13,10 @@ from django.db import connections
 
 from djqueue.exceptions import EngineDenied
 from djqueue.maintenance.scheduler import Scheduler
+from djqueue.management.arguments import add_backend
 from djqueue.management.backends import store_of
-from djqueue.management.notices import notice
 from djqueue.management.serving import ServingCommand
+from djqueue.management.terminal import notice
 from djqueue.runtime.logs import configure
 from djqueue.runtime.signals import STOP_SIGNALS, SignalPipe
 
@@ -27,14 +28,8 @@ class Command(ServingCommand):
     )
     requires_system_checks = ["djqueue"]
 
-    _ends_process = False
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
-
-    def run_from_argv(self, argv: list[str]) -> None:
-        self._ends_process = True
-        super().run_from_argv(argv)
+        add_backend(parser)
 
     def handle(self, **options: Any) -> None:
         store = store_of(options["backend"])
@@ -43,7 +38,7 @@ class Command(ServingCommand):
         scheduler = _FirstDenialEnds(store.engine.open_cron(), store=store.engine.store)
         stop_requests: list[int] = []
         stop = partial(stop_requests.append, 1)
-        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self._ends_process) as signals:
+        with SignalPipe(dict.fromkeys(STOP_SIGNALS, stop), ends_process=self.ends_process) as signals:
             # Only now, when a stop signal ends the loop in order.
             if options["verbosity"]:
                 notice(self, f"djqueue cron: backend {options['backend']!r}. Ctrl-C to stop.")

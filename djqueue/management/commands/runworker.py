@@ -6,17 +6,16 @@ import argparse
 import os
 import socket
 import sys
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import connections
 
 from djqueue.jobs.names import invalid_queue_name, is_queue_name
+from djqueue.management.arguments import add_backend, duration_seconds, whole_number
 from djqueue.management.backends import store_of
-from djqueue.management.durations import duration_seconds
-from djqueue.management.notices import notice
 from djqueue.management.serving import ServingCommand
+from djqueue.management.terminal import notice
 from djqueue.runtime import parent_settings
 from djqueue.runtime.logs import configure
 from djqueue.runtime.specs import LaneSpec, SupervisorSpec
@@ -27,6 +26,7 @@ MAX_WORKER_NAME = 200
 MAX_PROCESSES = 1000
 """A typing error must not fork until the machine stands still: each process takes tens of MB and three connections."""
 MAX_SLOTS = 10_000
+MAX_LIMIT = 10_000_000
 
 
 class Command(ServingCommand):
@@ -34,27 +34,24 @@ class Command(ServingCommand):
     # The checks of a project with a database that is down at the moment must not keep its workers from waiting for it.
     requires_system_checks = ["djqueue"]
 
-    _ends_process = False
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--queues",
-            default="",
             metavar="NAME[:N],...",
             help="Queues to serve. mail:20,default gives 'mail' 20 slots of its own; the other queues share --concurrency."
             " Default: all QUEUES of the backend, or 'default'.",
         )
-        parser.add_argument("--backend", default="default", metavar="ALIAS", help="Which entry of TASKS to serve.")
+        add_backend(parser)
         parser.add_argument(
             "--processes",
-            type=partial(_positive, most=MAX_PROCESSES),
+            type=whole_number(MAX_PROCESSES),
             default=1,
             metavar="N",
             help="Worker processes. Default: %(default)s.",
         )
         parser.add_argument(
             "--concurrency",
-            type=partial(_positive, most=MAX_SLOTS),
+            type=whole_number(MAX_SLOTS),
             default=10,
             metavar="N",
             help="Jobs that one process runs at once, in threads or on its event loop. Default: %(default)s.",
@@ -66,11 +63,11 @@ class Command(ServingCommand):
             help="Do not enqueue jobs of the crontab; other workers or manage.py runcron do.",
         )
         parser.add_argument(
-            "--max-jobs", type=_positive, metavar="N", help="Replace a process after it has run N jobs."
+            "--max-jobs", type=whole_number(MAX_LIMIT), metavar="N", help="Replace a process after it has run N jobs."
         )
         parser.add_argument(
             "--max-rss",
-            type=_positive,
+            type=whole_number(MAX_LIMIT),
             metavar="MIB",
             help="Replace a process that uses more memory than this, in MiB.",
         )
@@ -87,10 +84,6 @@ class Command(ServingCommand):
             metavar="NAME",
             help="Name in logs and the admin. Default: host name and process id.",
         )
-
-    def run_from_argv(self, argv: list[str]) -> None:
-        self._ends_process = True
-        super().run_from_argv(argv)
 
     def handle(self, **options: Any) -> None:
         if parent_settings.module() is None:
@@ -121,7 +114,7 @@ class Command(ServingCommand):
         # The connections that the checks opened; the supervisor opens its own.
         connections.close_all()
         supervisor = Supervisor(
-            *(spec, store.engine, settings), outboxes=store.outboxes, ends_process=self._ends_process
+            *(spec, store.engine, settings), outboxes=store.outboxes, ends_process=self.ends_process
         )
         code = supervisor.run()
         if supervisor.refusal:
@@ -129,11 +122,14 @@ class Command(ServingCommand):
         sys.exit(code)
 
 
-def _lanes(text: str, concurrency: int, store: Store) -> tuple[LaneSpec, ...]:
+def _lanes(text: str | None, concurrency: int, store: Store) -> tuple[LaneSpec, ...]:
     """Parse ``mail:20,default``: queues with a number get slots of their own, the others share the rest."""
     own: dict[str, int] = {}
     shared: list[str] = []
-    words = [word.strip() for word in text.split(",") if word.strip()] or sorted(store.queues) or ["default"]
+    if text is None:
+        words = sorted(store.queues) or ["default"]
+    elif not (words := [word.strip() for word in text.split(",") if word.strip()]):
+        raise CommandError(f"Invalid --queues {text!r}: name at least one queue, or leave the option out to serve all.")
     for word in words:
         name, colon, number = word.rpartition(":") if word.rpartition(":")[2].isdigit() else (word, "", "")
         if not is_queue_name(name):
@@ -169,16 +165,6 @@ def _banner(spec: SupervisorSpec) -> str:
     else:
         lines.append("Ctrl-C lets running jobs finish, then stops; a second one hands them back and stops at once.")
     return "\n".join(lines)
-
-
-def _positive(text: str, most: int = 10_000_000) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= most:
-        raise argparse.ArgumentTypeError(f"Invalid number {text!r:.80}: use a whole number from 1 to {most}.")
-    return number
 
 
 def _age(text: str) -> float:

@@ -12,8 +12,7 @@ from psycopg.rows import TupleRow
 
 from djqueue.engines.postgres.columns import ack_columns, texts
 from djqueue.engines.postgres.execution import run_on
-from djqueue.engines.postgres.flows.effects import After, End, release
-from djqueue.engines.postgres.flows.settling import Settler, on_session
+from djqueue.engines.postgres.flows.effects import After, End, note_ends, release
 from djqueue.engines.postgres.session import Session
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.records import Ack
@@ -49,6 +48,7 @@ def run_and_release(
             is_releasing = True
             release(execute, [End(row[0], row[2]) for row in answers[-1] if row[3]], after, now)
             is_releasing = False
+            after.counts += {id for row in answers[-1] for id in row[4] or ()}
         return answers, after
 
     try:
@@ -58,22 +58,7 @@ def run_and_release(
             raise
         logger.warning("Could not release the jobs that wait for jobs that have ended; the stager will: %s", error)
         name, params = statements[-1]
-        return session.run_all([*statements[:-1], (name, {**params, "as_events": True})]), After(has_events=True)
-
-
-def note(rows: Sequence[Sequence[Any]], after: After, *, as_events: bool) -> None:
-    """Note what follows the commit of statements that return id, unique_key, state, is_awaited, counts."""
-    after.counts += {id for row in rows for id in row[4] or ()}
-    after.has_events |= as_events and any(row[3] for row in rows)
-
-
-def settle(session: Session, after: After, now: datetime | None) -> None:
-    """Do what follows the commit of outcomes. They are stored, so an error is not the caller's; the stager repeats it."""
-    settler = Settler(on_session(session), now)
-    try:
-        session.wake(after.queues)
-        after.queues = set()
-        settler.after(after)
-        session.wake(settler.queues)
-    except (EngineUnavailable, EngineRefused, psycopg.Error) as error:
-        logger.warning("Could not settle workflows right after an outcome; the stager will: %s", error)
+        answers = session.run_all([*statements[:-1], (name, {**params, "as_events": True})])
+        after = After()
+        note_ends(answers[-1], after)
+        return answers, after

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,10 @@ from djqueue.engines.postgres.columns import array, numbers
 from djqueue.engines.postgres.execution import Execute
 from djqueue.engines.protocol import STAGE
 
+EDGES_LIMIT = 5000
+"""How many dependencies one transaction lets an end take effect on."""
+REST_LIMIT = 1000
+
 
 class End(NamedTuple):
     """The end of a job or a flow, as ``flow_release.sql`` takes it."""
@@ -22,6 +27,10 @@ class End(NamedTuple):
     state: str
     only_id: int | None = None
     """The one dependent for which it takes effect. None: for all."""
+    after: int | None = None
+    """Its effect on dependents up to this id came before."""
+    until: int | None = None
+    """Dependents with higher ids began to wait later, and are not affected."""
 
 
 @dataclass(slots=True)
@@ -42,23 +51,61 @@ class After:
         self.has_events |= other.has_events
 
 
-def release(execute: Execute, ends: Sequence[End], after: After, now: datetime | None) -> None:
-    """Release the jobs that wait for nothing else, and stop those that can no longer begin."""
+def release(
+    execute: Execute, ends: Sequence[End], after: After, now: datetime | None, *, limit: int = EDGES_LIMIT
+) -> None:
+    """Release the jobs that wait for nothing else, and stop those that can no longer begin.
+
+    What is beyond ``limit`` dependencies is left to events, so that no ack takes long.
+    """
     if not ends:
         return
     params: dict[str, Any] = {
         "id": numbers([end.id for end in ends]),
         "state": array([end.state for end in ends]),
-        "only_id": array(["NULL" if end.only_id is None else end.only_id for end in ends]),
+        "only_id": _numbers(end.only_id for end in ends),
+        "after": _numbers(end.after for end in ends),
+        "until": _numbers(end.until for end in ends),
+        "limit": limit,
         "now": now,
     }
-    [(queues, _, is_scheduled, has_stops)] = execute("flow_release", params)
+    [(queues, edges, is_scheduled, has_stops)] = execute("flow_release", params)
     after.queues.update(queues)
     if is_scheduled:
         after.queues.add(STAGE)
     if has_stops and (stopped := execute("flow_stop", params)):
         after.counts += stopped[0][1] or ()
         after.has_events = True
+    if edges >= limit:
+        execute("flow_postpone", params)
+        after.has_events = True
+
+
+def _numbers(values: Iterable[int | None]) -> str:
+    return array(["NULL" if value is None else value for value in values])
+
+
+def control(
+    execute: Execute, verb: str, subject: int, asked: dict[str, str], after: After, now: datetime | None
+) -> None:
+    """Cancel, discard or delete a suspended job, or cancel the rest of a flow, a slice at a time."""
+    by, reason = asked.get("by", ""), asked.get("reason", "A job of its workflow did not complete.")
+    params = {"ids": [subject], "only": None, "by": by, "reason": reason, "is_settling": True, "now": now}
+    if verb == "cancel" and (rest := execute("flow_rest", {"id": subject, "limit": REST_LIMIT})):
+        # Suspended jobs first and alone: a transaction that locks them locks no other job, or it could deadlock with an ack.
+        params["ids"] = [id for id, is_suspended in rest if is_suspended] or [id for id, _ in rest]
+        execute("flow_cancel_rest", {"id": subject, "detail": json.dumps({"by": by, "reason": reason})})
+        after.has_events = True
+    rows = execute(verb, params)
+    note_ends(rows, after)
+    if running := [f"cancel:{id}" for id, state, *_ in rows if state == "executing"]:
+        execute("notify", {"queues": running})
+
+
+def note_ends(rows: Sequence[Sequence[Any]], after: After) -> None:
+    """Note what follows the commit of a statement that ends jobs; its rows end in is_awaited, counts."""
+    after.counts += {id for row in rows for id in row[-1] or ()}
+    after.has_events |= any(row[-2] for row in rows)
 
 
 def fold(execute: Execute, counts: Sequence[int] | None, limit: int, after: After, now: datetime | None) -> int:
@@ -88,17 +135,27 @@ def _wholes(execute: Execute, parts: Iterable[int], failed: Iterable[int], now: 
     return execute("flow_whole", {"ids": numbers(sorted(parts)), "failed": numbers(sorted(failed)), "now": now})
 
 
-def link(execute: Execute, upstream: int, downstream: int, rule: str, after: After, now: datetime | None) -> None:
-    """Let a stored job wait for what was stored before it."""
-    [(has_ended, is_failing, queue)] = execute(
-        "flow_link", {"upstream": upstream, "downstream": downstream, "rule": rule}
-    )
+def link(
+    execute: Execute, upstream: int, dependents: Sequence[tuple[int, str]], after: After, now: datetime | None
+) -> None:
+    """Let stored jobs, each with its rule, wait for a job or flow that was stored before them."""
+    rules = dict(dependents)
+    params: dict[str, Any] = {
+        "upstream": upstream,
+        "downstream": numbers(list(rules)),
+        "rule": array(list(rules.values())),
+    }
+    [(has_ended, is_failing, queue)] = execute("flow_link", params)
     if queue is not None:
         after.queues.add(queue)
-    state = "failing" if is_failing and rule == "f" else None
+    ends = []
     if has_ended:
-        for (state,) in execute("flow_link_states", {"upstream": upstream}):
-            # The rule for a failure is met by the first one of a flow.
-            state = "failing" if state == "failed" and rule == "f" else state
-    if state is not None:
-        release(execute, [End(upstream, state, downstream)], after, now)
+        ends = [End(upstream, state, id) for id, state in execute("flow_link_states", params)]
+        # The rule for a failure is met by the first one of a flow.
+        ends = [
+            end._replace(state="failing") if end.state == "failed" and rules[end.only_id or 0] == "f" else end
+            for end in ends
+        ]
+    elif is_failing:
+        ends = [End(upstream, "failing", id) for id, rule in rules.items() if rule == "f"]
+    release(execute, ends, after, now)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +22,7 @@ from django.utils import timezone
 
 from djqueue.engines.postgres.bulk import copy, through_wrappers
 from djqueue.engines.postgres.execution import run_here
+from djqueue.engines.postgres.flows.effects import After
 from djqueue.engines.postgres.flows.settling import settle_after_commit
 from djqueue.engines.postgres.moments import rows_of
 from djqueue.engines.postgres.statements import sql
@@ -59,8 +59,9 @@ def insert_flow(
         return inserted
     if wakes:
         insertion.wake_for(connection, inserted)
-    if insertion.links or insertion.has_empty_flows:
-        settle_after_commit(connection, wakes=wakes)
+    after = After(counts=insertion.counts, has_events=bool(insertion.links))
+    if after:
+        settle_after_commit(connection, wakes=wakes, after=after)
     return inserted
 
 
@@ -83,8 +84,8 @@ class _Insertion:
         self.jobs = [
             _until_released(job.job) if pending else job.job for job, pending in zip(jobs, self.pending, strict=True)
         ]
-        sizes = Counter(self.flow_of)
-        self.has_empty_flows = any(not sizes[place] and not flow.is_open for place, flow in enumerate(flows))
+        self.counts: list[int] = []
+        """Those of flows without jobs, to be added up after the commit."""
 
     def _add(self, upstream: Upstream, place: int) -> None:
         self.pending[place] += 1
@@ -121,7 +122,8 @@ class _Insertion:
             "link_down": [place + 1 for _, place in self.links],
             "link_rule": [up.rule.value for up, _ in self.links],
         }
-        [(flow_ids, job_ids, self.states, inserted_at)] = run_here(connection, "flow_insert", params)
+        [(flow_ids, job_ids, self.states, inserted_at, counts)] = run_here(connection, "flow_insert", params)
+        self.counts = counts or []
         return InsertedFlow(flow_ids, job_ids, inserted_at)
 
     def in_steps(self, connection: BaseDatabaseWrapper) -> InsertedFlow:
@@ -147,8 +149,10 @@ class _Insertion:
             ids: Sequence[int] = range(first, first + count) if scattered is None else scattered
             flow_ids, job_ids = ids[: len(self.flows)], ids[len(self.flows) : count]
             cursor.execute(sql("flow_store"), self._flow_columns(flow_ids, job_ids, at))
-            if len(cursor.fetchall()) < len(self.flows):
+            rows = cursor.fetchall()
+            if len(rows) < len(self.flows):
                 raise _KeyHeld
+            self.counts = rows[0][1] or [] if rows else []
             self.states, lines = self._job_lines(flow_ids, job_ids, at)
             self._copy(connection, cursor, "flow_copy", "".join(lines).replace("\\", "\\\\"))
             edges = (
@@ -246,12 +250,12 @@ class _Insertion:
 
 
 def _distinct(job: FlowJob) -> Iterable[Upstream]:
+    """Return the upstreams of a job. Of two dependencies on one upstream the first counts."""
     if job.job.unique_key is not None:
         raise InvalidJob("Jobs of a workflow cannot have unique keys. Make the workflow unique instead.")
     found: dict[tuple[UpstreamKind, int], Upstream] = {}
     for upstream in job.upstreams:
-        if found.setdefault((upstream.kind, upstream.at), upstream) != upstream:
-            raise InvalidJob(f"A job of {job.job.task} depends on the same job or workflow under two rules.")
+        found.setdefault((upstream.kind, upstream.at), upstream)
     return found.values()
 
 

@@ -18,16 +18,20 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.rows import TupleRow
 
 from djqueue.adapters.django import commit_hooks
+from djqueue.engines.postgres.columns import numbers
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.execution import Execute, run_on
-from djqueue.engines.postgres.flows.effects import After, End, fold, link, release
+from djqueue.engines.postgres.flows.effects import After, End, control, fold, link, release
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.wakes import wake_after_commit
+from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.flows import Settled
 
 logger = logging.getLogger("djqueue.flow")
 
 _ENDS_LIMIT = 1000
+_ENDS = ("ended",)
+_OTHERS = ("link", "cancel", "discard", "delete", "close")
 _ROUNDS = 100
 """What a committer does at most for others; the stager does the rest."""
 
@@ -38,9 +42,23 @@ Transact = Callable[[Work], Any]
 class Settler:
     """``transact`` runs a function in a transaction of its own, and again after a deadlock."""
 
-    def __init__(self, transact: Transact, now: datetime | None = None) -> None:
+    def __init__(
+        self,
+        transact: Transact,
+        now: datetime | None = None,
+        *,
+        may_wait: bool = True,
+        skipped: set[int] | None = None,
+    ) -> None:
+        """``may_wait``: handle also events that may wait for a row that the application has locked.
+
+        ``skipped``: events to leave, to which those are added that the database refuses. None: an error is raised.
+        """
         self._transact = transact
         self._now = now
+        self._kinds = (*_ENDS, *_OTHERS) if may_wait else _ENDS
+        self._skipped = skipped
+        self._busy: set[int] = set()
         self.queues: set[str] = set()
         """Queues to wake."""
 
@@ -52,7 +70,7 @@ class Settler:
             if rest.counts:
                 rest.add(self._fold_own(rest))
             elif rest.has_events:
-                done, count = self._event(_ENDS_LIMIT)
+                done, count = self._events(_ENDS_LIMIT)
                 rest.add(done)
                 if not count:
                     break
@@ -68,7 +86,7 @@ class Settler:
             if rest.counts:
                 rest.add(self._fold_own(rest))
                 continue
-            done, count = self._event(limit)
+            done, count = self._events(limit)
             rest.add(done)
             events += count
             if not count:
@@ -88,24 +106,60 @@ class Settler:
         result: tuple[After, int] = self._transact(work)
         return result
 
-    def _event(self, limit: int) -> tuple[After, int]:
-        """Let the oldest events of one kind take effect; return how many."""
-        for kinds, at_most in ((["ended"], limit), (["link"], 1)):
-
-            def work(execute: Execute, kinds: list[str] = kinds, at_most: int = at_most) -> tuple[After, int]:
-                after = After()
-                events = execute("flow_events", {"kinds": kinds, "limit": at_most})
-                release(execute, [End(event[2], event[3]) for event in events if event[1] == "ended"], after, self._now)
-                for _, kind, subject, _, detail in events:
-                    if kind == "link":
-                        wish = json.loads(detail)
-                        link(execute, wish["upstream"], subject, wish["rule"], after, self._now)
-                return after, len(events)
-
-            after, count = self._transact(work)
-            if count:
-                return after, count
+    def _events(self, limit: int) -> tuple[After, int]:
+        """Let the oldest events of one kind take effect; return how many did."""
+        for kind in self._kinds:
+            at_most = limit if kind == "ended" else 1
+            while at_most:
+                taken: list[int] = []
+                try:
+                    after, count = self._take(kind, at_most, taken)
+                except (EngineRefused, EngineUnavailable) as error:
+                    # Each event that fails alone is left, so that the others take effect.
+                    if not taken or self._skipped is None or not (isinstance(error, EngineRefused) or error.is_undone):
+                        raise
+                    if len(taken) == 1:
+                        self._skip(taken[0], error)
+                    at_most = 1
+                    continue
+                if count:
+                    return after, count
+                break
         return After(), 0
+
+    def _skip(self, event: int, error: Exception) -> None:
+        if self._skipped is not None and isinstance(error, EngineRefused):
+            logger.error("Cannot settle event %d of a workflow; skipping it until the leader changes: %s", event, error)
+            self._skipped.add(event)
+        else:
+            self._busy.add(event)
+
+    def _take(self, kind: str, limit: int, taken: list[int]) -> tuple[After, int]:
+        def work(execute: Execute) -> tuple[After, int]:
+            after = After()
+            skipped = numbers(sorted(self._busy.union(self._skipped or ())))
+            events = execute("flow_events", {"kind": kind, "limit": limit, "skipped": skipped})
+            taken[:] = [event[0] for event in events]
+            if kind == "ended":
+                release(execute, [_end(*event[1:]) for event in events], after, self._now)
+            for _, subject, _, detail in events if kind != "ended" else ():
+                asked = json.loads(detail or "{}")
+                if kind == "link":
+                    link(execute, subject, asked, after, self._now)
+                elif kind == "close":
+                    [(counts,)] = execute("flow_closed", {"id": subject})
+                    after.counts += counts or ()
+                else:
+                    control(execute, kind, subject, asked, after, self._now)
+            return after, len(events)
+
+        result: tuple[After, int] = self._transact(work)
+        return result
+
+
+def _end(subject: int, state: str, detail: str | None) -> End:
+    rest = json.loads(detail) if detail else {}
+    return End(subject, state, None, rest.get("after"), rest.get("until"))
 
 
 def on_session(session: Session) -> Transact:
@@ -119,6 +173,22 @@ def on_session(session: Session) -> Transact:
         return session.attempt(in_transaction)
 
     return transact
+
+
+def settle_on(session: Session, after: After, now: datetime | None) -> None:
+    """Do what follows a commit on a connection of djqueue's own.
+
+    What was committed is done, so an error is only logged; the stager repeats it. Events that may wait for the application are
+    left to the stager, because no outcome may wait behind them.
+    """
+    settler = Settler(on_session(session), now, may_wait=False)
+    try:
+        session.wake(after.queues)
+        after.queues = set()
+        settler.after(after)
+        session.wake(settler.queues)
+    except (EngineUnavailable, EngineRefused, psycopg.Error) as error:
+        logger.warning("Could not settle workflows right after a commit; the stager will: %s", error)
 
 
 def settle_after_commit(connection: BaseDatabaseWrapper, *, wakes: bool, after: After | None = None) -> None:

@@ -9,6 +9,7 @@ from django.db import connections
 
 from djqueue.engines.postgres.application import Application
 from djqueue.engines.postgres.flows.insert import insert_flow
+from djqueue.engines.postgres.flows.settling import settle_after_commit
 from djqueue.jobs.flows import FlowJob, InsertedFlow, NewFlow
 
 
@@ -17,3 +18,9 @@ class PostgresFlows(Application):
         self, flows: Sequence[NewFlow], jobs: Sequence[FlowJob], *, now: datetime | None = None
     ) -> InsertedFlow:
         return insert_flow(connections[self.alias], flows, jobs, now, wakes=self.listen)
+
+    def close_flow(self, id: int, *, now: datetime | None = None) -> bool:
+        is_open = bool(self.execute("flow_close", {"id": id}))
+        if is_open:
+            settle_after_commit(connections[self.alias], wakes=self.listen)
+        return is_open

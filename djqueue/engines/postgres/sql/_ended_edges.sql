@@ -1,6 +1,9 @@
 -- The dependencies on what has ended, and what the end means for each: it is met, it can no longer be met (stops), or neither.
+-- No more than limit of them, in order: flow_postpone.sql leaves the others to events.
 ended AS MATERIALIZED (
-    SELECT * FROM unnest(%(id)s::bigint[], %(state)s::text[], %(only_id)s::bigint[]) AS e (id, state, only_id)
+    SELECT *
+    FROM unnest(%(id)s::bigint[], %(state)s::text[], %(only_id)s::bigint[], %(after)s::bigint[], %(until)s::bigint[])
+        AS e (id, state, only_id, after, until)
 ),
 edge AS MATERIALIZED (
     SELECT
@@ -19,4 +22,8 @@ edge AS MATERIALIZED (
     WHERE
         dependency.upstream_id = ANY (ARRAY(SELECT id FROM ended))
         AND (ended.only_id IS NULL OR ended.only_id = dependency.downstream_id)
+        AND dependency.downstream_id > COALESCE(ended.after, 0)
+        AND (ended.until IS NULL OR dependency.downstream_id <= ended.until)
+    ORDER BY dependency.upstream_id, dependency.downstream_id
+    LIMIT (SELECT %(limit)s::bigint)
 )

@@ -1,6 +1,8 @@
 -- Cancel live jobs: waiting jobs end at once, executing jobs are asked to end.
--- Params: ids bigint[], only text[] (null: regardless of their state), by text, reason text, now timestamptz (null: the database's clock).
--- Returns: id and state of each changed job: 'cancelled' (it is in the history now) or 'executing' (the request is in its row).
+-- Params: ids bigint[], only text[] (null: regardless of their state), by text, reason text, now timestamptz (null: the database's clock);
+-- is_settling bool: let an event take effect (_wished.sql).
+-- Returns: of each changed job id, state: 'cancelled' (it is in the history now), 'executing' (the request is in its row) or 'suspended' (the
+-- request is an event); is_awaited; counts (as ack_flow.sql as_events).
 -- Waits for transactions that hold a row: after a fetch the job executes and is asked, after an ack it is gone and not returned.
 -- So the state at the time of the lock decides, not that of the snapshot.
 -- The first request is kept, because it names who began it. ack_cancelled.sql and rescue.sql act on it.
@@ -14,6 +16,7 @@ locked AS MATERIALIZED (
     SELECT id, state
     FROM djqueue_job
     WHERE
+        -- include: settled_here
         -- include: chosen
 ),
 requested AS (
@@ -35,8 +38,13 @@ cancelled AS (
         ),
         result, (SELECT request FROM request)
     FROM removed
-    RETURNING id
-)
-SELECT id, 'cancelled' AS state FROM cancelled
+    RETURNING id, state, flow_id, is_awaited
+),
+-- include: ends ended=cancelled as_events=true
+,
+-- include: wished kind=cancel
+SELECT id, state, is_awaited, (SELECT array_agg(id) FROM counted) AS counts FROM cancelled
 UNION ALL
-SELECT id, 'executing' AS state FROM requested
+SELECT id, 'executing', NULL, NULL FROM requested
+UNION ALL
+SELECT subject_id, 'suspended', NULL, NULL FROM wished

@@ -1,5 +1,6 @@
 -- Delete finished jobs, and the unique keys that they still hold.
 -- Params: ids bigint[], only text[] (null: regardless of their state). Returns: the ids of those that were deleted.
+-- The ends of these jobs were counted and had their effect when they ended.
 WITH locked AS MATERIALIZED (
     SELECT id
     FROM djqueue_finishedjob
@@ -7,3 +8,4 @@ WITH locked AS MATERIALIZED (
         -- include: chosen
 ),
 -- include: delete table=djqueue_finishedjob
+SELECT id FROM deleted

@@ -3,7 +3,7 @@
 -- element per job; flow_kind, flow_name, on_failure text[], whole int[] (a place), is_open, is_awaited_flow bool[], flow_meta jsonb[], one
 -- element per flow; up_job, up_flow int[] (one of them is null), down int[], rule text[], one element per dependency: places from 1;
 -- link_up bigint[], link_down int[], link_rule text[]: dependencies on what is stored already.
--- Returns: one row: flow_ids, job_ids, states, in the order of the input; inserted_at.
+-- Returns: one row: flow_ids, job_ids, states, in the order of the input; inserted_at; counts (as ack_flow.sql).
 -- The last two are events, because their effect locks what an ack may need: it comes after the commit (flow_link.sql). A flow without
 -- jobs is counted once, so that it finishes.
 WITH
@@ -38,7 +38,7 @@ stored AS (
     RETURNING id, total, is_open, inserted_at
 ),
 counted AS (
-    INSERT INTO djqueue_flowcount (flow_id) SELECT id FROM stored WHERE total = 0 AND NOT is_open
+    INSERT INTO djqueue_flowcount (flow_id) SELECT id FROM stored WHERE total = 0 AND NOT is_open RETURNING id
 ),
 inserted AS (
     INSERT INTO djqueue_job (
@@ -60,11 +60,13 @@ linked AS (
 ),
 noted AS (
     INSERT INTO djqueue_flowevent (kind, subject_id, detail)
-    SELECT 'link', (SELECT id FROM member WHERE place = e.down), jsonb_build_object('upstream', e.up, 'rule', e.rule)
+    SELECT 'link', e.up, jsonb_agg(jsonb_build_array((SELECT id FROM member WHERE place = e.down), e.rule) ORDER BY e.down)
     FROM unnest(%(link_up)s::bigint[], %(link_down)s::int[], %(link_rule)s::text[]) AS e (up, down, rule)
+    GROUP BY e.up
 )
 SELECT
     COALESCE((SELECT array_agg(id ORDER BY place) FROM flow), '{}') AS flow_ids,
     COALESCE((SELECT array_agg(id ORDER BY place) FROM member), '{}') AS job_ids,
     COALESCE((SELECT array_agg(state ORDER BY place) FROM member), '{}') AS states,
-    COALESCE((SELECT min(at) FROM member), (SELECT min(inserted_at) FROM stored), clock_timestamp()) AS inserted_at
+    COALESCE((SELECT min(at) FROM member), (SELECT min(inserted_at) FROM stored), clock_timestamp()) AS inserted_at,
+    (SELECT array_agg(id) FROM counted) AS counts

@@ -1,7 +1,7 @@
--- Let a job wait for a job or flow that was stored before it.
--- Params: upstream bigint, downstream bigint, rule text. Returns: one row: has_ended (flow_link_states.sql says how, and flow_release.sql
--- acts for this pair alone), is_failing (a flow that has failed already and goes on), queue (of an available upstream: see below).
--- The dependent was stored, suspended, by a transaction of the application, which may not lock what an ack needs; so this comes after its
+-- Let jobs wait for a job or flow that was stored before them.
+-- Params: upstream bigint, downstream bigint[], rule text[]. Returns: one row: has_ended (flow_link_states.sql says how, and flow_release.sql
+-- acts for these pairs alone), is_failing (a flow that has failed already and goes on), queue (of an available upstream: see below).
+-- The dependents were stored, suspended, by a transaction of the application, which may not lock what an ack needs; so this comes after its
 -- commit, in a transaction of its own. The lock of the upstream's row decides: if it lives, its end comes later and sees the dependency;
 -- if it is gone, its end has not seen it.
 -- A job for which no other has waited so far is marked: an ack whose snapshot is older finds the mark on the row that it locks. A fetch
@@ -26,7 +26,7 @@ marked AS (
 ),
 linked AS (
     INSERT INTO djqueue_dependency (upstream_id, downstream_id, rule)
-    VALUES (%(upstream)s::bigint, %(downstream)s::bigint, %(rule)s::text)
+    SELECT %(upstream)s::bigint, downstream, rule FROM unnest(%(downstream)s::bigint[], %(rule)s::text[]) AS w (downstream, rule)
     ON CONFLICT DO NOTHING
 )
 SELECT

@@ -1,8 +1,8 @@
 -- Release the jobs that wait for nothing but these, which have ended.
 -- Params: id bigint[] (jobs or flows), state text[] (of a job: completed, cancelled, discarded, deleted; of a flow: completed, failed, and
--- failing at its first failure), only_id bigint[] (the one dependent that this is about; null: all); now timestamptz (null: the database's
--- clock).
--- Returns: one row: queues (those that got jobs), released, is_scheduled (the stager has work), has_stops (flow_stop.sql has to follow).
+-- failing at its first failure), only_id bigint[] (the one dependent that this is about; null: all), after and until bigint[]
+-- (the range of dependents that this is about; null: all); limit int (of dependencies); now timestamptz (null: the database's clock).
+-- Returns: one row: queues (those that got jobs), edges (how many dependencies were looked at), is_scheduled (the stager has work), has_stops (flow_stop.sql has to follow).
 -- In the transaction that ended them, as a statement after it: its snapshot has every dependency that was committed before the row of
 -- the ended job was locked, and flow_link.sql takes care of those that were not.
 -- Only short transactions of djqueue lock a suspended job of a flow (control requests for those are events), so an ack waits for no
@@ -40,6 +40,6 @@ released AS (
 )
 SELECT
     (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM released WHERE state = 'available') AS queues,
-    (SELECT count(*) FROM released WHERE state <> 'suspended') AS released,
+    (SELECT count(*) FROM edge) AS edges,
     EXISTS (SELECT 1 FROM released WHERE state = 'scheduled') AS is_scheduled,
     EXISTS (SELECT 1 FROM edge WHERE stops) AS has_stops

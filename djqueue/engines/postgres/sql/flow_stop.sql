@@ -4,22 +4,22 @@
 -- tells a retry of the upstream what to revive. What waits for a stopped job under another rule, or was linked to it after this snapshot,
 -- is left to an event.
 -- The walk goes on through suspended jobs only: what had ended before had its effect then. All of it is known before the first lock,
--- and locked in the order of the ids.
+-- and locked in the order of the ids. OFFSET 0: a look-up by index for each row, however many of them the planner expects.
 WITH RECURSIVE
 -- include: dated_clock
 ,
 -- include: ended_edges
 ,
-doomed (id) AS (
-    SELECT edge.downstream_id
+doomed (id, upstream_id, state) AS (
+    SELECT edge.downstream_id, edge.upstream_id, edge.state
     FROM edge
-    JOIN djqueue_job AS job ON job.id = edge.downstream_id AND job.state = 'suspended'
+    CROSS JOIN LATERAL (SELECT FROM djqueue_job WHERE id = edge.downstream_id AND state = 'suspended' OFFSET 0) AS job
     WHERE edge.stops
     UNION
-    SELECT dependency.downstream_id
+    SELECT dependency.downstream_id, doomed.id, 'cancelled'
     FROM doomed
-    JOIN djqueue_dependency AS dependency ON dependency.upstream_id = doomed.id AND dependency.rule = 's'
-    JOIN djqueue_job AS job ON job.id = dependency.downstream_id AND job.state = 'suspended'
+    CROSS JOIN LATERAL (SELECT downstream_id FROM djqueue_dependency WHERE upstream_id = doomed.id AND rule = 's' OFFSET 0) AS dependency
+    CROSS JOIN LATERAL (SELECT FROM djqueue_job WHERE id = dependency.downstream_id AND state = 'suspended' OFFSET 0) AS job
 ),
 locked AS MATERIALIZED (
     SELECT job.id
@@ -29,12 +29,10 @@ locked AS MATERIALIZED (
     FOR UPDATE
 ),
 cause AS MATERIALIZED (
-    SELECT DISTINCT ON (locked.id) locked.id, dependency.upstream_id, COALESCE(edge.state, 'cancelled') AS state
-    FROM locked
-    JOIN djqueue_dependency AS dependency ON dependency.downstream_id = locked.id
-    LEFT JOIN edge ON edge.stops AND edge.upstream_id = dependency.upstream_id AND edge.downstream_id = locked.id
-    WHERE edge.stops OR dependency.upstream_id IN (SELECT id FROM doomed)
-    ORDER BY locked.id, edge.upstream_id
+    SELECT DISTINCT ON (id) id, upstream_id, state
+    FROM doomed
+    WHERE id IN (SELECT id FROM locked)
+    ORDER BY id, state = 'cancelled', upstream_id
 ),
 removed AS (
     DELETE FROM djqueue_job AS job

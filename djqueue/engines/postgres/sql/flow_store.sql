@@ -1,5 +1,5 @@
 -- Store flows whose ids are reserved. Params: one array per column, one element per flow; now timestamptz.
--- Returns: id of those stored, an unfinished flow with the same unique key keeps another from being stored.
+-- Returns: id of those stored, counts (as ack_flow.sql). An unfinished flow with the same unique key keeps another from being stored.
 -- ON CONFLICT waits for an uncommitted holder of the key. A flow without jobs is counted once, so that it finishes.
 WITH stored AS (
     INSERT INTO djqueue_flow (
@@ -14,6 +14,6 @@ WITH stored AS (
     RETURNING id, total, is_open
 ),
 counted AS (
-    INSERT INTO djqueue_flowcount (flow_id) SELECT id FROM stored WHERE total = 0 AND NOT is_open
+    INSERT INTO djqueue_flowcount (flow_id) SELECT id FROM stored WHERE total = 0 AND NOT is_open RETURNING id
 )
-SELECT id FROM stored
+SELECT id, (SELECT array_agg(id) FROM counted) AS counts FROM stored

@@ -4,7 +4,7 @@
 -- kept_id and kept_claim bigint[] of the same length: claims to leave alone;
 -- reason text, limit int, now timestamptz (null: the database's clock).
 -- Returns: one row: requeued, discarded, queues (those that got jobs), cancelled, left (those not taken: another transaction
--- holds them, or there are more than limit).
+-- holds them, or there are more than limit), counts (as ack_flow.sql), has_events.
 -- A job that ran spends its attempt and gets an error that says so; with no attempt left it is discarded, so that a job
 -- that kills its worker comes to an end. A job that was only claimed goes back unchanged. The claim is
 -- not lowered, so a late ack of the dead worker is stale.
@@ -88,11 +88,14 @@ ended AS (
     -- include: to_history
         new_state, new_attempt, attempted_at, started_at, (SELECT at FROM clock), errors || new_errors, result, cancel_request
     FROM removed
-    RETURNING state
-)
+    RETURNING id, state, flow_id, is_awaited
+),
+-- include: ends ended=ended as_events=true
 SELECT
     (SELECT count(*) FROM requeued) AS requeued,
     (SELECT count(*) FROM ended WHERE state = 'discarded') AS discarded,
     (SELECT COALESCE(array_agg(DISTINCT queue), '{}') FROM requeued) AS queues,
     (SELECT count(*) FROM ended WHERE state = 'cancelled') AS cancelled,
-    (SELECT count(*) FROM held) - (SELECT count(*) FROM locked) AS left
+    (SELECT count(*) FROM held) - (SELECT count(*) FROM locked) AS left,
+    (SELECT array_agg(id) FROM counted) AS counts,
+    EXISTS (SELECT 1 FROM noted) AS has_events
