@@ -53,14 +53,16 @@ def log(
 ) -> None:
     """Log as ``logger.log`` does, with a traceback of limited size: the text of an exception may be as large as its data.
 
-    ``exc_text``: the traceback of ``error``, if the caller has it already.
+    ``exc_text``: the traceback of ``error``, if the caller has it already, or the stack of a thread.
     """
     if not logger.isEnabledFor(level):
         return
     exc_info = None if error is None else (type(error), error, error.__traceback__)
     record = logger.makeRecord(logger.name, level, __file__, 0, message, args, exc_info, "log", extra)
-    if error is not None:  # formatters use it instead of formatting the traceback themselves
-        record.exc_text = shorten((exc_text or "".join(format_exception(error))).rstrip("\n"), MAX_TRACEBACK_CHARS)
+    if exc_text is None and error is not None:
+        exc_text = "".join(format_exception(error))
+    if exc_text is not None:  # formatters use it instead of formatting the traceback themselves
+        record.exc_text = shorten(exc_text.rstrip("\n"), MAX_TRACEBACK_CHARS)
     logger.handle(record)
 
 

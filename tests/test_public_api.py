@@ -226,6 +226,7 @@ EVENTS = [
     "djqueue.job.cancelling",
     "djqueue.job.interrupted",
     "djqueue.job.late",
+    "djqueue.job.lingering",
     "djqueue.job.pruned",
     "djqueue.job.rescued",
     "djqueue.job.start",

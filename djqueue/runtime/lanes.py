@@ -67,8 +67,8 @@ class Lane:
         """Smoothed seconds per job; 0 before the first one has ended."""
         self.on_room: Callable[[], None] | None = None
         """Called once when there is room again; the producer sets it when it has to wait for room."""
-        self._began: dict[int, float] = {}
-        """When each running job began, by claim slot, the oldest first."""
+        self._began: dict[Execution, float] = {}
+        """When each running job began, the oldest first. (A claim slot may belong to another job before the slot here is free.)"""
         self._pending: deque[Execution] = deque()
         self._lock = threading.Lock()
         self._reminder = Reminder()
@@ -108,6 +108,11 @@ class Lane:
                 # They waited far longer than the estimate said.
                 self.estimate = max(self.estimate, older_than)
         return taken
+
+    def occupants(self) -> list[Execution]:
+        """Return what holds a slot, the oldest first; from any thread."""
+        with self._lock:
+            return list(self._began)
 
     @property
     def has_waiting(self) -> bool:
@@ -230,7 +235,7 @@ class Lane:
     def _take(self) -> Execution:
         execution = self._pending.popleft()
         self.running += 1
-        self._last_start = self._began[execution.claim_slot] = time.monotonic()
+        self._last_start = self._began[execution] = time.monotonic()
         return execution
 
     def _next(self) -> _Due:
@@ -239,7 +244,7 @@ class Lane:
         while self._pending and self._pending[0].is_async and self.running < self.slots:
             execution = self._pending.popleft()
             self.running += 1
-            self._began[execution.claim_slot] = time.monotonic()
+            self._began[execution] = time.monotonic()
             started.append(execution)
         call: Callable[[], None] | None = None
         if self._called_at is None and self._has_work_for_a_thread():
@@ -253,7 +258,7 @@ class Lane:
 
     def _finish(self, ended: Execution, seconds: float) -> None:
         self.running -= 1
-        self._began.pop(ended.claim_slot, None)
+        self._began.pop(ended, None)
         estimate = self.estimate
         # Up at once, down slowly: a mistake in one direction costs a fetch, in the other a stranded job.
         self.estimate = estimate + (seconds - estimate) * (0.5 if seconds > estimate else 0.1) if estimate else seconds

@@ -302,7 +302,9 @@ class Supervisor:
         for one in self._living():
             if one.id == worker and worker not in self._declared_dead:
                 self._declared_dead.add(worker)
-                why = losses.DEAD if worker in self._heartbeats.dead() else losses.FORGOTTEN
+                why = losses.refusal(
+                    is_marked=worker in self._heartbeats.dead(), silent_seconds=one.claims.seconds_since_beat()
+                )
                 telemetry.emit("djqueue.worker.declared_dead", logging.ERROR, worker=one.name, reason=why)
                 # Other workers own its claims by now: nothing that it does may have an effect.
                 one.process.kill()

@@ -31,6 +31,7 @@ from djqueue.runtime.heartbeat import Heartbeats
 from djqueue.runtime.lanes import Lane
 from djqueue.runtime.leftovers import Leftovers
 from djqueue.runtime.lifecycle import Lifecycle
+from djqueue.runtime.lingering import Lingering
 from djqueue.runtime.observers import Observers
 from djqueue.runtime.outcomes import interrupted
 from djqueue.runtime.producer import Producer
@@ -96,6 +97,7 @@ class Worker:
             Lane(lane.queues, lane.slots, self._executor, may_prefetch=at_most_once.isdisjoint(lane.queues))
             for lane in spec.lanes
         ]
+        self._lingering = Lingering(self._lanes, self._lifecycle.running)
         fetcher = engine.open_fetcher()
         self._producer = Producer(
             id,
@@ -187,6 +189,7 @@ class Worker:
                 if self._is_recycling:
                     return _RECYCLE
             self._check_parts()
+            self._lingering.look()
 
     def _receive(self) -> bytes:
         """Return the command that the supervisor has sent; nothing if the supervisor is gone."""
@@ -212,10 +215,17 @@ class Worker:
             self._recycle(f"it uses {rss:.0f} MiB of memory")
         elif age is not None and time.monotonic() - self._started > age:
             self._recycle(f"it is older than {age:g} seconds")
+        elif self._lingering.stops_a_lane and not self._acker.failures:
+            # Not while an outcome cannot be stored: its job would run again.
+            self._report_recycling("code that is called after its tasks does not return")
+            self._is_retiring = True
 
     def _recycle(self, reason: str) -> None:
-        telemetry.emit("djqueue.worker.recycling", worker=self._spec.name, reason=reason)
+        self._report_recycling(reason)
         self._is_recycling = True
+
+    def _report_recycling(self, reason: str) -> None:
+        telemetry.emit("djqueue.worker.recycling", worker=self._spec.name, reason=reason)
 
     def _check_parts(self) -> None:
         """End the process if a part of it has died: the worker must not look healthy without it."""
@@ -230,7 +240,7 @@ class Worker:
         stuck = sum(one.is_stuck for one in list(self._lifecycle.running.values()))
         # An outcome is stored before the receivers of task_finished have returned; the slot is free afterwards.
         busy = sum(lane.running for lane in self._lanes)
-        return not self._producer.is_alive and max(self._claims.held, busy) <= stuck
+        return not self._producer.is_alive and max(self._claims.held, busy - len(self._lingering)) <= stuck
 
     def _leave(self) -> int:
         self._give_up_running()

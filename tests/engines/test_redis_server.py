@@ -132,6 +132,17 @@ class TestInspect:
         assert "out of memory" in first.text
         assert "prunejobs" in first.advice
 
+    @pytest.mark.parametrize(
+        ("key", "is_refusing"), [("aof_last_write_status", True), ("rdb_last_bgsave_status", False)]
+    )
+    def test_a_server_whose_disk_is_full_is_told_with_what_follows(self, key: str, is_refusing: bool) -> None:
+        from djqueue.engines.redis.server import _warnings
+
+        [concern] = _warnings({key: "err"})
+
+        assert (concern.id, concern.keeps_jobs_out) == ("djqueue.W007", is_refusing)
+        assert ("it refuses all writes" in concern.text) == is_refusing
+
     def test_who_may_not_ask_is_told_that_nobody_can_tell(self, start: Start) -> None:
         url = start(appendonly=True)
         with redis.Redis.from_url(url) as client:

@@ -9,6 +9,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from djqueue.compat import task_finished
+from djqueue.runtime import lingering
 
 
 class FaultsConfig(AppConfig):
@@ -24,6 +25,8 @@ class FaultsConfig(AppConfig):
         if seconds := float(os.environ.get("DJQUEUE_TEST_RECEIVER", "0")):
             # The slot of a job is free when its receivers have returned; its outcome is stored long before.
             task_finished.connect(partial(_receive, seconds), weak=False)
+        if os.environ.get("DJQUEUE_TEST_HASTE"):
+            lingering.REPORT_SECONDS, lingering.GIVE_UP_SECONDS = 0.5, 1.0
 
 
 def _receive(seconds: float, **_: Any) -> None:

@@ -97,9 +97,10 @@ def test_the_first_job_is_believed_to_be_like_the_others() -> None:
 
 def test_t47_slots_full_of_long_jobs_take_nothing_ahead_however_short_the_jobs_before_were(clock: Clock) -> None:
     lane = Recorder().lane(10)
-    lane.add([execution(number, is_async=True) for number in range(20)])
+    jobs = [execution(number, is_async=True) for number in range(20)]
+    lane.add(jobs)
     for number in range(10):
-        lane.finish_async(execution(number), 0.0001)
+        lane.finish_async(jobs[number], 0.0001)
 
     flowing = lane.room()
     clock.now += 2 * PREFETCH_SECONDS
@@ -110,12 +111,14 @@ def test_t47_slots_full_of_long_jobs_take_nothing_ahead_however_short_the_jobs_b
 
 def test_t47_one_slot_that_moves_beside_long_jobs_takes_ahead_what_it_alone_can_do(clock: Clock) -> None:
     lane = Recorder().lane(10)
-    lane.add([execution(number, is_async=True) for number in range(10)])
+    lane.add([execution(number, is_async=True) for number in range(9)])
 
     for number in range(9, 1000):  # a job a millisecond
+        short = execution(number, is_async=True)
+        lane.add([short])
         clock.now += 0.001
-        lane.finish_async(execution(number), 0.001)
-        lane.add([execution(number + 1, is_async=True)])
+        lane.finish_async(short, 0.001)
+    lane.add([execution(1000, is_async=True)])
 
     assert lane.room() == 50
 

@@ -8,9 +8,11 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from djqueue import TaskContext, group, task
+from djqueue import TaskContext, compat, group, task
 from djqueue.models import Job
 from tests.ledger.models import Entry
+
+CAN_COMMIT_TOGETHER: bool = getattr(compat.task_backends["default"], "supports_transactional", False)
 
 
 @task
@@ -98,6 +100,14 @@ def in_rolled_back_step(context: TaskContext) -> str:
         if context.attempt == 1:
             raise ValueError("the step is rolled back with its transaction")
     return str(value)
+
+
+@task(takes_context=True, transactional=CAN_COMMIT_TOGETHER, max_attempts=3, backoff=0)
+def in_own_transaction(context: TaskContext, number: int) -> int:
+    value = context.step("only", write_and_return, f"transaction {context.attempt}", number)
+    if context.attempt == 1:
+        raise ValueError("the step is rolled back with the task's writes")
+    return int(value)
 
 
 @task(takes_context=True, max_attempts=1)

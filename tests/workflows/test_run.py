@@ -24,6 +24,7 @@ from tests.workflows.tasks import (
     fail,
     grow,
     in_async_steps,
+    in_own_transaction,
     in_rolled_back_step,
     in_stale_step,
     in_steps,
@@ -180,13 +181,18 @@ def test_a_running_job_adds_to_its_workflow() -> None:
 def test_steps_are_done_once_however_often_the_job_runs() -> None:
     result, in_event_loop = in_steps.enqueue(), in_async_steps.enqueue()
     rolled_back, stale = in_rolled_back_step.enqueue(), in_stale_step.enqueue()
+    transactional = (add.s(3, 4) | in_own_transaction.s()).enqueue()
 
     drain()
 
     assert ended(result) == ("completed", [["a", 1], "b", None])
     assert ended(in_event_loop) == ("completed", ["a", "b"])
     assert ended(rolled_back) == ("completed", "attempt 2")
-    assert sorted(labels()) == ["attempt 2", "first", "first", "ran", "second", "second", "third"]
+    assert end_of(transactional) == ("completed", 7)
+    assert sorted(labels()) == [
+        *("attempt 2", "first", "first", "ran", "second", "second", "third"),
+        "transaction 2",
+    ]
     stale.refresh()
     assert not stale.job.state.is_final, "nothing was stored under the claim that is lost"
 

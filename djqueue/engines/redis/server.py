@@ -128,19 +128,22 @@ def _warnings(info: Mapping[str, str]) -> list[Concern]:
                 keeps_jobs_out=True,
             )
         )
-    failed = [
-        name
-        for name, key in (("append-only file", "aof_last_write_status"), ("snapshot", "rdb_last_bgsave_status"))
-        if info.get(key, "ok") != "ok"
-    ]
-    if failed:
-        concerns.append(
-            Concern(
-                id="djqueue.W007",
-                text=f"The server could not write its {' and its '.join(failed)} when it last tried.",
-                hint="Check its log and free disk space: until it succeeds, the server may refuse all writes.",
+    # Any policy of fsync but "always", with which the server exits, makes it refuse writes. A snapshot depends on a setting.
+    for name, key, refuses in (
+        ("append-only file", "aof_last_write_status", True),
+        ("snapshot", "rdb_last_bgsave_status", False),
+    ):
+        if info.get(key, "ok") != "ok":
+            concerns.append(
+                Concern(
+                    id="djqueue.W007",
+                    text=f"The server could not write its {name} when it last tried"
+                    + (": it refuses all writes, and no job is enqueued or ends." if refuses else "."),
+                    hint="Check its log and free disk space."
+                    + ("" if refuses else " Until it succeeds, the server may refuse all writes."),
+                    keeps_jobs_out=refuses,
+                )
             )
-        )
     return concerns + _shortage(info)
 
 
