@@ -32,6 +32,11 @@ and the server runs other commands in between.
 script that ends a job also releases its key and makes the follow-up available. ``tests/engines/test_redis_books.py`` audits all
 data that is stored twice.
 
+**Workflows** (``flows.py``, ``lua/ends.lua``). The script that ends a job also counts the end in the job's workflow and releases
+the jobs that waited for it. What stops jobs, or is too much for one script, is left in a list of effects, on which the verb works
+next, and the stager if the verb does not get there. A flag in a job and its claim tells the scripts whether there is anything to
+look for, so that other jobs pay nothing.
+
 **Known limits.** Jobs do not commit together with a database: ``is_transactional`` is false, and the backend stores jobs after
 the commit. If the server crashes, it loses what it had not written to disk (with ``appendfsync everysec`` the last second); on
 a failover, what the replica had not received. The ids of such jobs are not given again: each new server skips some, by a number
@@ -41,7 +46,8 @@ to start on it.
 ``RedisEngine`` (``engine.py``) inserts jobs, controls them (``RedisController``) and inspects them (``RedisInspector``) on one
 connection per thread (``application.py``). ``RedisFetcher``, ``RedisRegistrar`` and ``RedisMaintainer`` each use a connection of
 their own (``session.py``), as ``RedisListener`` does. Each role of ``engines/protocol`` has the module of its name, except the
-inserter, which is the engine itself; ``unique.py`` inserts jobs with unique keys. ``client.py`` is one connection, ``nodes.py``
+inserter, which is the engine itself; ``unique.py`` inserts jobs with unique keys,
+``settling.py`` works on the effects of ends. ``client.py`` is one connection, ``nodes.py``
 finds its server, ``scripts.py`` loads the scripts, ``codec.py`` decodes what they wrote, ``parts.py`` splits work that is too
 much for one script.
 """

@@ -81,18 +81,16 @@ class RedisFetcher(Session):
         taken = [ack for ack in acks if ack.taken is not None]
         if taken:
             acks = [ack for ack in acks if ack.taken is None]
-        rest = [
-            ack for ack in acks if ack.error is not None or ack.flow_id is not None or ack.state not in FINAL_STATES
-        ]
-        plain = (
-            [ack for ack in acks if ack.error is None and ack.flow_id is None and ack.state in FINAL_STATES]
-            if rest
-            else acks
-        )
+        flows = [ack for ack in acks if ack.flow_id is not None]
+        if flows:
+            acks = [ack for ack in acks if ack.flow_id is None]
+        rest = [ack for ack in acks if ack.error is not None or ack.state not in FINAL_STATES]
+        plain = [ack for ack in acks if ack.error is None and ack.state in FINAL_STATES] if rest else acks
         # Encode everything before the first script: if a value is refused here, nothing has been stored.
         for_record = [pack(taken_columns(part, pack)) for _, part in parts(taken, taken_bytes)]
         for_plain = [(part, pack(plain_columns(part))) for _, part in parts(plain, outcome_bytes)]
         for_rest = [(part, pack(columns(part))) for _, part in parts(rest, outcome_bytes)]
+        for_flows = [(part, pack(columns(part))) for _, part in parts(flows, outcome_bytes)]
         accepted: set[int] = set()
         has_effects = False
         try:
@@ -103,7 +101,13 @@ class RedisFetcher(Session):
                     more = [part[place - 1] for place in others]
                     for_rest.append((more, pack(columns(more))))
             for part, packed in for_rest:
-                refused, is_left = self._client.run("ack", clock(now), packed)
+                refused, others = self._client.run("ack", clock(now), packed)
+                accepted.update(_accepted(part, {*refused, *others}))
+                if others:
+                    more = [part[place - 1] for place in others]
+                    for_flows.append((more, pack(columns(more))))
+            for part, packed in for_flows:
+                refused, is_left = self._client.run("ack_flow", clock(now), packed)
                 accepted.update(_accepted(part, refused))
                 has_effects = has_effects or bool(is_left)
             # All or none, and after the others: the caller must not put a taken job back twice, so a failure must be unambiguous.

@@ -37,7 +37,7 @@ cause AS MATERIALIZED (
 removed AS (
     DELETE FROM djqueue_job AS job
     USING cause
-    WHERE job.id = ANY (ARRAY(SELECT id FROM cause)) AND job.id = cause.id
+    WHERE job.id = cause.id
     RETURNING job.*, cause.upstream_id, cause.state AS cause_state
 ),
 stopped AS (

@@ -157,8 +157,8 @@ end
 local function look_at_flow(flow, at)
     -- What follows from the numbers of a flow: its first failure, its end, or that it goes on.
     local key = P .. 'flow:' .. flow
-    local total, completed, cancelled, discarded, opens, failed_at, finished_at, on_failure, unique = unpack(call('HMGET', key,
-        'total', 'completed', 'cancelled', 'discarded', 'opens', 'failed_at', 'finished_at', 'on_failure', 'key'))
+    local total, completed, cancelled, discarded, kept, opens, failed_at, finished_at, on_failure, unique = unpack(call('HMGET', key,
+        'total', 'completed', 'cancelled', 'discarded', 'kept', 'opens', 'failed_at', 'finished_at', 'on_failure', 'key'))
     if not total then
         return
     end
@@ -178,6 +178,9 @@ local function look_at_flow(flow, at)
         call('HSET', key, 'finished_at', text_of(at))
         if unique then
             hold_flow_key(flow, unique, false)
+        end
+        if tonumber(kept) <= 0 then
+            call('ZADD', P .. 'empty', text_of(at), flow) -- no job will take it away when it is deleted
         end
         spread(flow, failures > 0 and 'failed' or 'completed')
     elseif not is_over and finished_at then
@@ -255,6 +258,7 @@ local function forget_flow(flow)
         end
     end
     call('ZREM', P .. 'flows', flow)
+    call('ZREM', P .. 'empty', flow)
     call('UNLINK', P .. 'flow:' .. flow, P .. 'members:' .. flow)
     forget_down(flow)
 end

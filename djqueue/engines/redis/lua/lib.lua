@@ -15,7 +15,8 @@
 --               for as long as it is kept). A follow-up holds <key>:next while it waits, and is suspended.
 -- parked        hash: id -> why no worker can run this job as it stands.
 -- For workflows and batches (flows), see ends.lua: flow:<id> hash; members:<id> sorted set of the spans of ids of its jobs and its
--- parts', "first-last|flow", by the first; spans: the same of all flows; flows: sorted set of the ids of those that are no parts;
+-- parts', "first-last|flow", by the first; spans: the same of all flows; flows: sorted set of the ids of those that are no parts; empty:
+-- finished ones without jobs, by when they finished;
 -- flowkey:<key> the unfinished flow that holds a unique key. down:<id> who waits or waited for a job or a flow, "id rule," each, in
 -- the order of their ids; up:<id> what a job waits or waited for, in this form; waits:<id> set: what a suspended job still waits for.
 -- effects       list: "id|state|from|to": ends that have not had all of their effect on those in this range of down:<id>; see

@@ -67,6 +67,13 @@ local function goes(id, finished_at)
     return cutoff and finished_at < cutoff and not (uses_flows and is_wanted(id))
 end
 
+if uses_flows and not is_dry_run and queue == '' then
+    for _, flow in ipairs(call('ZRANGEBYSCORE', P .. 'empty', '-inf', '(' .. text_of(last_cutoff), 'LIMIT', 0, 100)) do
+        if not is_awaited_by_living(flow) then
+            forget_flow(flow)
+        end
+    end
+end
 local found = call('ZRANGEBYSCORE', P .. 'finished', after, '(' .. text_of(last_cutoff), 'WITHSCORES', 'LIMIT', skip, ARGV[5])
 local expired, last = {}, after
 for place = 1, #found, 2 do
