@@ -959,7 +959,7 @@ class TestSteps:
 
 
 class TestPrune:
-    verbs = ("flows", "flow_jobs", "cancel_flow")
+    verbs = ("flows", "flow_jobs", "retry_flow")
 
     RULES = tuple(PruneRule(state, max_age=timedelta(0)) for state in FINAL_STATES)
 

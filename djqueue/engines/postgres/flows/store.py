@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db import connections
 
+from djqueue.engines.control import who_and_why
 from djqueue.engines.postgres.flows.insert import insert_flow
 from djqueue.engines.postgres.flows.reading import PostgresFlowReader
 from djqueue.engines.postgres.flows.running import PostgresSteps
@@ -25,3 +26,11 @@ class PostgresFlows(PostgresFlowReader, PostgresSteps):
         if is_open:
             settle_after_commit(connections[self.alias], wakes=self.listen)
         return is_open
+
+    def cancel_flow(self, id: int, *, by: str = "", reason: str = "", now: datetime | None = None) -> int:
+        if not 0 < id < 2**63:
+            return 0
+        who, why = who_and_why("Cancelled", by, reason)
+        [(count,)] = self.execute("flow_cancel", {"id": id, "by": who, "reason": why})
+        settle_after_commit(connections[self.alias], wakes=self.listen)
+        return int(count)
