@@ -302,6 +302,31 @@ def test_the_settings_for_redis_work_by_the_letter_in_a_project_on_sqlite(projec
     assert "42" in out
 
 
+def test_the_workflows_of_the_page_run(project: Project) -> None:
+    blocks = re.findall(r"<!-- workflow: (\S+) -->\n```python\n(.*?)```", readme.text(), re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["shop/tasks.py", "shell", "shell", "shell"]
+    tasks, *written, look = [text for _, text in blocks]
+    settings = next(step.text for step in readme.steps() if step.kind == "append")
+    project.run("django-admin startproject mysite")
+    project.directory /= "mysite"
+    project.run("python manage.py startapp shop")
+    project.put("mysite/settings.py", settings, append=True)
+    project.put("shop/tasks.py", tasks)
+    project.run("python manage.py migrate")
+
+    keep = "import pickle\nopen('handles', 'wb').write(pickle.dumps((workflow, graph)))\n"
+    project.run("python manage.py shell", stdin="\n".join([*written, keep]))
+    project.run("python manage.py runworker --drain")
+
+    load = "import pickle\nworkflow, graph = pickle.load(open('handles', 'rb'))\n"
+    ask = (
+        "print([each.return_value for each in (workflow.get_result(), graph.get_result('publish'))], graph.status())\n"
+    )
+    out = project.run("python manage.py shell", stdin=f"{load}{look}{ask}")
+    assert "[2, 2]" in out
+    assert "total=5, completed=5" in out
+
+
 class _started:
     """A command that runs beside, ended by Ctrl-C as the tutorial says; exit code 0 is part of the promise."""
 
