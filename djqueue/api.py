@@ -215,7 +215,7 @@ def _controllable(verb: str, jobs: JobFilter) -> JobFilter:
         text = getattr(jobs, name)
         if text is not None and not (isinstance(text, str) and is_storable(text)):
             raise ValueError(f"Invalid {name} {text!r:.100}: no job can have it.")
-    states = tuple(JobState(state) for state in jobs.states)
+    states = tuple(JobState(state) for state in jobs.states or ())
     if wrong := [state.value for state in states if state not in CONTROLLABLE[verb]]:
         can = ", ".join(state.value for state in CONTROLLABLE[verb])
         raise ValueError(f"Cannot {verb} {' or '.join(wrong)} jobs. Use {verb} for jobs that are {can}.")

@@ -35,7 +35,7 @@ def ended() -> int:
 
 def jobs(*states: JobState) -> list[Job]:
     """All jobs in these states, or in any, by id."""
-    jobs = JobFilter(states=states)
+    jobs = JobFilter(states=states or None)
     last = engine().count(jobs).last
     found = [job for id in engine().find(jobs, last=last, limit=1_000_000) if (job := engine().get(id)) is not None]
     return sorted(found, key=lambda job: job.id)

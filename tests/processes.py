@@ -37,6 +37,7 @@ class WorkerProcess:
         prefix: Sequence[str] = (),
         command: str = "runworker",
     ) -> None:
+        self._asked_at = 0.0
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed with the object
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "django", command, *args],
@@ -65,6 +66,9 @@ class WorkerProcess:
             raise AssertionError(f"The worker did not end within {timeout} s:\n{self.log}") from None
 
     def stop(self, number: int = signal.SIGTERM) -> None:
+        """Ask it to stop, or once more: two signals at once would be one request."""
+        time.sleep(max(0.0, self._asked_at + 0.3 - time.monotonic()))
+        self._asked_at = time.monotonic()
         self.process.send_signal(number)
 
     def child_pids(self) -> list[int]:

@@ -113,6 +113,10 @@ class TestFilter:
         assert api.cancel(api.JobFilter(queue="default")).done == 3
         assert Job.objects.count() == 3
 
+    def test_an_empty_list_of_states_is_refused_and_does_not_mean_all(self) -> None:
+        with pytest.raises(ValueError, match=r"Invalid states \[\]: name at least one state"):
+            api.JobFilter(states=[])
+
     def test_without_states_a_filter_means_those_that_can_be_controlled(self) -> None:
         waiting, running, done = (add.enqueue(n) for n in range(3))
         Job.objects.filter(pk=running.id).update(state="executing")

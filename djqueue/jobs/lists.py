@@ -17,8 +17,8 @@ from djqueue.jobs.states import JobState
 class JobFilter:
     """A selection of jobs. All given conditions must match."""
 
-    states: tuple[JobState, ...] = ()
-    """Empty: all states."""
+    states: tuple[JobState, ...] | None = None
+    """None: all states. An empty tuple is refused: a list of states that came out empty does not mean every job."""
     queue: str | None = None
     task: str | None = None
     task_prefix: str | None = None
@@ -31,6 +31,10 @@ class JobFilter:
     """Live jobs enqueued, and finished jobs finished, at least this long ago."""
     newer_than: timedelta | None = None
     """The same, but less than this long ago."""
+
+    def __post_init__(self) -> None:
+        if self.states is not None and not self.states:
+            raise ValueError(f"Invalid states {self.states!r}: name at least one state, or leave states out for all.")
 
 
 @dataclass(frozen=True, slots=True)

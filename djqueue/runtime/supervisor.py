@@ -35,6 +35,8 @@ GRACE_SECONDS = 15.0
 """How much longer than its shutdown timeout a child may take to leave before it is killed."""
 ABORT_SECONDS = 8.0
 """The same, after a second signal."""
+_SAME_REQUEST_SECONDS = 0.25
+"""Stop signals this close together are one request."""
 _FAREWELL_SECONDS = 3.0
 _HURRY_SECONDS = 0.5
 _MOST_FAILED_STARTS = 3
@@ -77,6 +79,7 @@ class Supervisor:
         self._is_unhealthy = False
         self._is_stopping = self._is_aborting = False
         self._stop_requests = 0
+        self._stop_asked_at = -math.inf
         self._kill_after: float | None = None
         self._signals: SignalPipe | None = None
         self._registrar = Registrar(engine, on_change=self._wake)
@@ -316,7 +319,11 @@ class Supervisor:
             self._signals.wake()
 
     def _on_stop(self) -> None:
-        self._stop_requests += 1
+        # A wrapper that passes on what the terminal or the process group has already sent makes one request two signals.
+        now = time.monotonic()
+        if now - self._stop_asked_at > _SAME_REQUEST_SECONDS:
+            self._stop_asked_at = now
+            self._stop_requests += 1
 
     def _apply_stop_requests(self) -> None:
         if self._stop_requests and not self._is_stopping:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from uuid import uuid4
 
 import pytest
@@ -107,7 +106,6 @@ def test_a_job_that_is_interrupted_by_the_stop_of_its_worker_has_run():
     with worker("--queues", "once") as running:
         eventually(Entry.objects.exists)
         running.stop(signal.SIGTERM)
-        time.sleep(0.3)  # the second signal must be another one
         running.stop(signal.SIGTERM)
         running.wait()
 

@@ -224,6 +224,18 @@ class TestStopping:
         assert states() == {"available": 2}
         assert {job.attempt for job in jobs()} == {0}
 
+    def test_two_signals_at_once_are_one_request(self) -> None:
+        """A wrapper passes on what the terminal or the process group has sent already."""
+        tasks.nap.enqueue("short", 3)
+
+        with worker() as running:
+            eventually(lambda: Entry.objects.exists(), explain=lambda: running.log)
+            running.process.send_signal(signal.SIGINT)
+            running.process.send_signal(signal.SIGTERM)
+            assert running.wait(20) == 0, running.log
+
+        assert states() == {"completed": 1}
+
     def test_sigterm_to_one_worker_process_replaces_it(self) -> None:
         with worker() as running:
             running.wait_for_log("worker.start")

@@ -118,7 +118,7 @@ class _List:
 
 def filter_params(jobs: JobFilter) -> dict[str, Any]:
     """Return the parameters of ``_filter.sql``."""
-    params: dict[str, Any] = {**asdict(jobs), "states": states_of(jobs.states)}
+    params: dict[str, Any] = {**asdict(jobs), "states": states_of(jobs.states or ())}
     if jobs.task_part is not None:
         # The database changes the case of both sides: its rules, which depend on the locale, are not those of Python.
         params["task_part"] = "%" + re.sub(r"([%_\\])", r"\\\1", jobs.task_part) + "%"

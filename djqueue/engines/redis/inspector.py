@@ -149,4 +149,4 @@ class RedisInspector(Application):
 
 
 def _digits(jobs: JobFilter) -> str:
-    return "".join(str(NUMBERS[state]) for state in jobs.states)
+    return "".join(str(NUMBERS[state]) for state in jobs.states or ())

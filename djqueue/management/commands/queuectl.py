@@ -151,7 +151,7 @@ class Command(ReportingCommand):
 
 def _filter(options: dict[str, Any]) -> JobFilter:
     return JobFilter(
-        states=tuple(map(JobState, options["state"])),
+        states=tuple(map(JobState, options["state"])) or None,
         queue=options["queue"],
         task=options["task"],
         older_than=options["older_than"],
