@@ -14,15 +14,26 @@ WAITING = frozenset(state.value for state in LIVE_STATES) - {"executing"}
 CANCELLABLE = frozenset(state.value for state in LIVE_STATES)
 RETRYABLE = FINAL | {"scheduled", "retryable"}
 MISSING = ("no such job", None)
+IN_FLOW = ("belongs to a workflow", None)
 TOO_FAST = ("changing too fast, try again", None)
 
 
 def why_not(
-    state: str | None, held_by: int | None, eligible: Collection[str], *, needs_key: bool = False
+    state: str | None,
+    held_by: int | None,
+    eligible: Collection[str],
+    *,
+    needs_key: bool = False,
+    is_of_flow: bool = False,
 ) -> tuple[str, int | None]:
-    """Return why a job was skipped, in a few words, and the id of the job that holds the key it needs."""
+    """Return why a job was skipped, in a few words, and the id of the job that holds the key it needs.
+
+    ``is_of_flow``: it has finished, and belongs to a workflow or waited for one, or one waited for it.
+    """
     if state is None:
         return MISSING
+    if needs_key and is_of_flow and state in eligible:
+        return IN_FLOW
     if needs_key and held_by is not None and state in eligible:
         return f"unique key held by job {held_by}", held_by
     if state in eligible:

@@ -131,7 +131,7 @@ class PostgresController(Application):
         if after:
             settle_after_commit(connections[self.alias], wakes=self.listen, after=after)
         if suspended:
-            places = {id: state for id, state, _ in self.execute("whereabouts", {"ids": suspended})}
+            places = {id: state for id, state, *_ in self.execute("whereabouts", {"ids": suspended})}
             done |= {id: outcome for id in suspended if places.get(id) not in CANCELLABLE}
         return done
 
@@ -155,12 +155,10 @@ class PostgresController(Application):
                 break
             done |= act(rest)
             rest = [id for id in rest if id not in done]
-            places = (
-                {id: (state, held_by) for id, state, held_by in self.execute("whereabouts", {"ids": rest})}
-                if rest
-                else {}
-            )
-            why = {id: why_not(*places.get(id, (None, None)), eligible, needs_key=needs_key) for id in rest}
+            places = {id: place for id, *place in self.execute("whereabouts", {"ids": rest})} if rest else {}
+            for id in rest:
+                state, held_by, is_of_flow = places.get(id, (None, None, False))
+                why[id] = why_not(state, held_by, eligible, needs_key=needs_key, is_of_flow=is_of_flow)
             rest = [id for id in rest if why[id] == TOO_FAST]
         return [
             Controlled(id, done[id]) if id in done else Controlled(id, ControlOutcome.SKIPPED, *why.get(id, MISSING))

@@ -1,6 +1,7 @@
 -- Make finished jobs available again: move each back to the live table.
 -- Params: ids bigint[], only text[] (null: regardless of their state), now timestamptz (null: the database's clock).
--- Returns: id, queue of the jobs that were moved. A job whose unique key is held by a live one stays where it is.
+-- Returns: id, queue of the jobs that were moved. A job whose unique key is held by a live one stays where it is,
+-- and so does one that belongs to a flow, or waits for one, or that one waited for: the counts of the flow, and of what waits, hold its end.
 -- Only what was inserted is deleted; the other order loses the job when the insert meets a conflict. One statement, so
 -- that a reader sees the job in exactly one of the tables. Inserted in the order of their keys, as in
 -- insert.sql.
@@ -14,6 +15,7 @@ finished AS MATERIALIZED (
     SELECT *
     FROM djqueue_finishedjob
     WHERE
+        flow_id IS NULL AND is_awaited IS NOT TRUE AND pending IS NULL AND
         -- include: chosen
 ),
 inserted AS (
