@@ -280,34 +280,6 @@ class TestOtherEnds:
         assert states(flow.job_ids) == ["available", done, "cancelled"]
         audit(has_deleted=verb == "delete")
 
-    def test_a_finished_job_of_a_flow_is_not_retried_alone(self, engine, worker, me):
-        flow = workflow(engine, [], after(0))
-        end(worker, worker.fetch("default", 1, me), JobState.DISCARDED)
-
-        for done in engine.retry(flow.job_ids):
-            assert (done.outcome, done.reason) == (ControlOutcome.SKIPPED, "belongs to a workflow")
-        assert states(flow.job_ids) == ["discarded", "cancelled"]
-        audit()
-
-    def test_a_callback_that_was_stopped_is_not_retried_alone(self, engine, worker, me):
-        flow = workflow(engine, [], callbacks=[DependencyRule.SUCCESS])
-        end(worker, worker.fetch("default", 1, me), JobState.DISCARDED)
-
-        [done] = engine.retry([flow.job_ids[1]])
-
-        assert (done.outcome, done.reason) == (ControlOutcome.SKIPPED, "belongs to a workflow")
-
-    def test_a_finished_job_that_a_flow_waited_for_is_not_retried(self, engine, worker, me):
-        first = engine.insert_one(NewJob("tests.task"))
-        later = workflow(engine, [stored(first.id)])
-        end(worker, worker.fetch("default", 1, me), JobState.DISCARDED)
-
-        [done] = engine.retry([first.id])
-
-        assert (done.outcome, done.reason) == (ControlOutcome.SKIPPED, "belongs to a workflow")
-        assert states(later.job_ids) == ["cancelled"]
-        audit()
-
     def test_a_rescued_job_without_attempts_left(self, engine, worker, me):
         jobs = [FlowJob(NewJob("tests.task", max_attempts=1), 0), FlowJob(NewJob("tests.task"), 0, after(0))]
         flow = engine.insert_flow([NewFlow()], jobs)

@@ -64,7 +64,10 @@ class PostgresController(Application):
                 rows |= dict(self.execute("retry", {**params, "ids": finished}))
             if self.listen and rows:
                 wake_after_commit(connections[self.alias], set(rows.values()))
-            return dict.fromkeys(rows, ControlOutcome.RETRIED)
+            done = dict.fromkeys(rows, ControlOutcome.RETRIED)
+            if left := [id for id in finished if id not in rows]:
+                done |= self._revive(left, only)
+            return done
 
         return self._control(ids, only, RETRYABLE, act, needs_key=True)
 
@@ -104,6 +107,15 @@ class PostgresController(Application):
             # Jobs that were put back during the pause may lie before the key after which a worker continues its search.
             wake_after_commit(connections[self.alias], [queue, put_back(queue)])
         return was_paused
+
+    def _revive(self, ids: list[int], only: Collection[JobState]) -> dict[int, ControlOutcome]:
+        """Ask for finished jobs of workflows to be retried: what they stopped comes back with them, after the commit."""
+        asked = [id for (id,) in self.execute("flow_retry_jobs", {"ids": ids, "only": states_of(only)})]
+        if not asked:
+            return {}
+        settle_after_commit(connections[self.alias], wakes=self.listen)
+        places = {id: state for id, state, *_ in self.execute("whereabouts", {"ids": asked})}
+        return {id: ControlOutcome.REQUESTED if places.get(id) in FINAL else ControlOutcome.RETRIED for id in asked}
 
     def _end(
         self,

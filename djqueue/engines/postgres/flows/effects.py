@@ -102,6 +102,20 @@ def control(
         execute("notify", {"queues": running})
 
 
+def retry(execute: Execute, subject: int, after: After, now: datetime | None) -> bool:
+    """Bring a finished job back, or what failed in a flow, and what was stopped because of it; False if other effects come first."""
+    execute("flow_retry_lock", {"is_retry": True})
+    [(jobs, flows, has_waiting, is_held)] = execute("flow_revivable", {"id": subject})
+    if has_waiting:
+        execute("flow_retry_again", {"id": subject})
+        return False
+    if jobs and not is_held:
+        rows = execute("flow_revive", {"jobs": numbers(jobs), "flows": numbers(flows), "now": now})
+        after.queues.update(queue for _, queue, state in rows if state == "available")
+        after.has_events = True
+    return True
+
+
 def note_ends(rows: Sequence[Sequence[Any]], after: After) -> None:
     """Note what follows the commit of a statement that ends jobs; its rows end in is_awaited, counts."""
     after.counts += {id for row in rows for id in row[-1] or ()}
@@ -145,6 +159,7 @@ def link(
         "downstream": numbers(list(rules)),
         "rule": array(list(rules.values())),
     }
+    execute("flow_retry_lock", {"is_retry": False})
     [(has_ended, is_failing, queue)] = execute("flow_link", params)
     if queue is not None:
         after.queues.add(queue)

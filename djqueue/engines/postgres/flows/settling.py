@@ -21,7 +21,7 @@ from djqueue.adapters.django import commit_hooks
 from djqueue.engines.postgres.columns import numbers
 from djqueue.engines.postgres.direct import is_own_transaction
 from djqueue.engines.postgres.execution import Execute, run_on
-from djqueue.engines.postgres.flows.effects import After, End, control, fold, link, release
+from djqueue.engines.postgres.flows.effects import After, End, control, fold, link, release, retry
 from djqueue.engines.postgres.session import Session
 from djqueue.engines.postgres.wakes import wake_after_commit
 from djqueue.exceptions import EngineRefused, EngineUnavailable
@@ -31,7 +31,7 @@ logger = logging.getLogger("djqueue.flow")
 
 _ENDS_LIMIT = 1000
 _ENDS = ("ended",)
-_OTHERS = ("link", "cancel", "discard", "delete", "close")
+_OTHERS = ("link", "cancel", "discard", "delete", "close", "retry")
 _ROUNDS = 100
 """What a committer does at most for others; the stager does the rest."""
 
@@ -146,6 +146,9 @@ class Settler:
                 asked = json.loads(detail or "{}")
                 if kind == "link":
                     link(execute, subject, asked, after, self._now)
+                elif kind == "retry":
+                    if not retry(execute, subject, after, self._now):
+                        return after, 0
                 elif kind == "close":
                     [(counts,)] = execute("flow_closed", {"id": subject})
                     after.counts += counts or ()

@@ -34,3 +34,11 @@ class PostgresFlows(PostgresFlowReader, PostgresSteps):
         [(count,)] = self.execute("flow_cancel", {"id": id, "by": who, "reason": why})
         settle_after_commit(connections[self.alias], wakes=self.listen)
         return int(count)
+
+    def retry_flow(self, id: int, *, by: str = "", now: datetime | None = None) -> int:
+        if not 0 < id < 2**63:
+            return 0
+        [(count,)] = self.execute("flow_retry", {"id": id})
+        if count:
+            settle_after_commit(connections[self.alias], wakes=self.listen)
+        return int(count)
