@@ -959,7 +959,7 @@ class TestSteps:
 
 
 class TestPrune:
-    verbs = ("flows", "flow_jobs", "retry_flow")
+    verbs = ("flows", "flow_jobs", "retry_flow")  # without retry_flow, nobody would miss what was pruned
 
     RULES = tuple(PruneRule(state, max_age=timedelta(0)) for state in FINAL_STATES)
 
@@ -981,6 +981,8 @@ class TestPrune:
         assert self.prune(flows) == 3
 
     def test_a_flow_goes_with_its_last_job(self, flows):
+        if flows.engine.is_transactional:
+            pytest.skip("PostgreSQL keeps finished flows")
         inserted = flows.insert(job(), job(after(0)), job(of_flow(0), flow=None))
         for id in inserted.job_ids:
             flows.run(id)

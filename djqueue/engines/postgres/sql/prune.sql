@@ -18,7 +18,7 @@ rule AS MATERIALIZED (
         AS r (state, queue, task, cutoff)
 ),
 step AS MATERIALIZED (
-    SELECT id, finished_at, state, queue, task
+    SELECT id, finished_at, state, queue, task, flow_id
     FROM djqueue_finishedjob
     WHERE
         finished_at < (SELECT max(cutoff) FROM rule)
@@ -35,6 +35,15 @@ expired AS MATERIALIZED (
     WHERE
         step.finished_at < COALESCE(of_task.cutoff, of_queue.cutoff, of_all.cutoff)
         AND (%(queue)s::text IS NULL OR step.queue = %(queue)s::text)
+        -- What is left of a workflow may want the results of its jobs.
+        AND (step.flow_id IS NULL OR NOT EXISTS (
+            WITH RECURSIVE above AS (
+                SELECT flow.whole_id, flow.finished_at FROM djqueue_flow AS flow WHERE flow.id = step.flow_id
+                UNION ALL
+                SELECT flow.whole_id, flow.finished_at FROM above JOIN djqueue_flow AS flow ON flow.id = above.whole_id
+            )
+            SELECT 1 FROM above WHERE finished_at IS NULL
+        ))
 ),
 locked AS MATERIALIZED (
     SELECT id
