@@ -23,6 +23,20 @@ from tests import database
 
 # Nothing here outlives the run, so nothing has to reach the disk. DEBUG is for tests of slow and full servers.
 SETTINGS = {"appendonly": False, "enable-debug-command": True}
+LONGEST = (
+    "tests/test_example_project.py",
+    "tests/bench/",
+    "tests/management/test_benchqueue.py",
+    "tests/runtime/test_ends.py",
+    "tests/runtime/test_faults.py",
+    "tests/runtime/test_lifecycle",
+    "tests/runtime/test_lost_together.py",
+    "tests/runtime/test_redis_faults.py",
+    "tests/runtime/test_signals.py",
+    "tests/runtime/test_watch.py",
+    "tests/runtime/test_worker_process.py",
+    "tests/workflows/test_run.py",
+)
 SLOTS = 16384
 
 REDIS = ("valkey", "redis7", "cluster")
@@ -51,8 +65,10 @@ def pytest_unconfigure() -> None:
     _servers.close()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let no database be emptied for a test of the seam on Redis; it may not even ask one."""
+    """Let no database be emptied for a test of the seam on Redis; it may not even ask one. The longest come first: processes
+    that run side by side would otherwise wait for the last one."""
     for item in items:
         if (
             isinstance(item, pytest.Function)
@@ -60,6 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             and not {item.callspec.params.get(name) for name in ("engine", "default_store")}.isdisjoint(REDIS)
         ):
             item.add_marker(pytest.mark.django_db(databases=[]), append=False)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def valkey() -> str:

@@ -358,6 +358,12 @@ def test_exit_hooks() -> None:
     assert shown.split() == ["thread", "hook"]
 
 
+def test_frames_of_threads() -> None:
+    """If gone: the log names the job whose receivers hang, and no longer the line. Drop the stack from ``job.lingering``."""
+    frame = python_adapter.thread_frames()[threading.get_ident()]
+    assert frame.f_code.co_name in ("thread_frames", "test_frames_of_threads")
+
+
 def test_worker_of_a_thread_pool() -> None:
     """If this fails: a fork in a pool's thread never ends. See what ``concurrent.futures.thread._worker`` waits for."""
     pool = ThreadPoolExecutor(1)

@@ -6,10 +6,11 @@ import atexit
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures.thread import _worker as _pool_thread
 from contextlib import suppress
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
+from types import FrameType
 from typing import Any
 
 
@@ -23,6 +24,11 @@ def run_exit_hooks() -> None:
     """Wait for non-daemon threads and run the ``atexit`` hooks, as the interpreter does at its end."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+
+
+def thread_frames() -> Mapping[int, FrameType]:
+    """Return the innermost frame of every thread by the thread's identifier."""
+    return sys._current_frames()
 
 
 def leave_thread_pool() -> None:

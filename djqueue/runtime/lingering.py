@@ -8,13 +8,13 @@ sends heartbeats and runs nothing.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from djqueue import telemetry
+from djqueue.adapters.python import thread_frames
 from djqueue.runtime.execution import Execution
 from djqueue.runtime.lanes import Lane
 
@@ -80,7 +80,7 @@ class Lingering:
 
 def _stack_of(execution: Execution) -> str | None:
     """Return where the thread of this execution is, as the lines of a traceback; None if it has no thread."""
-    for innermost in sys._current_frames().values():
+    for innermost in thread_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:
             is_ours = frame.f_globals.get("__name__", "").startswith("djqueue.runtime.")

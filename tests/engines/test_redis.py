@@ -21,7 +21,7 @@ import redis
 
 from djqueue.contrib import embedded
 from djqueue.contrib.embedded import process
-from djqueue.engines.redis import RedisEngine, client
+from djqueue.engines.redis import RedisEngine, client, codec
 from djqueue.engines.redis.scripts import script
 from djqueue.exceptions import EngineRefused, EngineUnavailable
 from djqueue.jobs.lists import JobFilter
@@ -532,7 +532,7 @@ class TestValues:
             assert worker.ack([Ack(job.id, job.claim, JobState.RETRYABLE, error="{}")]).accepted == {job.id}
             run = f"{{djqueue}}:run:{first.id}"
             values = msgpack.unpackb(admin.get(run))
-            admin.set(run, msgpack.packb([*values, *[False] * (17 - len(values)), "new"]))
+            admin.set(run, msgpack.packb([*values, *[False] * (codec._RUN_LENGTH - len(values)), "new"]))
             assert engine.get(first.id).attempt == 1
             [job] = worker.fetch("added", 9, me)
             assert (job.args, job.attempt) == ('["a"]', 2)

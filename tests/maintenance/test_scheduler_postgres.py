@@ -7,8 +7,7 @@ from unittest import mock
 
 import pytest
 
-from djqueue.engines.postgres import PostgresEngine
-from djqueue.engines.postgres import cron as postgres_cron
+from djqueue.engines.postgres import PostgresEngine, execution
 from djqueue.exceptions import EngineUnavailable
 from djqueue.maintenance.scheduler import Scheduler
 from djqueue.models import CronEntry as Row
@@ -30,7 +29,7 @@ def test_b42_a_crash_between_the_writes_leaves_both_or_neither(
 ) -> None:
     add(engine)
     scheduler = open_scheduler()
-    real = postgres_cron.run_on
+    real = execution.run_on
 
     def killed(cursor: Any) -> Any:
         execute = real(cursor)
