@@ -98,7 +98,7 @@ def _queue(queue: QueueHealth, max_age: float) -> Finding:
         return Finding(name, False, text, f"Start one: manage.py runworker --queues {queue.queue}")
     advice = (
         "Jobs are enqueued faster than they run. Start more workers or raise --concurrency, and look for slow jobs."
-        " If none runs at all, look for job.lingering and service.failure in the log of its workers."
+        " If none runs at all, look for worker.hung, job.lingering and service.failure in the log of its workers."
     )
     return Finding(name, age <= max_age, f"Its oldest job has waited for {span(age)}.", advice)
 

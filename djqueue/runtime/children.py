@@ -36,6 +36,8 @@ class Child:
     is_ready: bool = False
     is_announced: bool = False
     is_working: bool = False
+    is_hung: bool = False
+    """Its main thread has not run for long."""
     overdue: dict[int, int] = field(default_factory=dict)
     """Job id → claim of the overdue jobs for which the process was killed."""
 

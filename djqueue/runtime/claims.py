@@ -2,7 +2,7 @@
 
 Layout: ``beat`` (float64, monotonic time of the last good beat, written by the supervisor), ``peak`` (int64, the
 number of entries ever used, so that the rest need not be read), ``end`` (int64, how the worker left: 0 until it has left
-in order), then one entry per claim:
+in order), ``pulse`` (float64, monotonic time at which the worker's main thread last ran), then one entry per claim:
 flag (uint8: 0 free, 1 claimed, 2 begun), job id (int64), claim (int64), deadline (float64, monotonic; 0: none). Each
 field has one writer at a time. The supervisor reads the entries when the worker is dead, and the deadlines while it lives: no other
 process can end a task that holds the interpreter.
@@ -29,7 +29,9 @@ _BEAT = struct.Struct("=d")
 _PEAK = struct.Struct("=q")
 _END = struct.Struct("=q")
 _END_OFFSET = _BEAT.size + _PEAK.size
-_HEAD = _END_OFFSET + _END.size
+_PULSE = struct.Struct("=d")
+_PULSE_OFFSET = _END_OFFSET + _END.size
+_HEAD = _PULSE_OFFSET + _PULSE.size
 _SIZE = _HEAD + CAPACITY * _ENTRY.size
 _FREE, _CLAIMED, _BEGUN = 0, 1, 2
 
@@ -90,6 +92,10 @@ class ClaimBlock:
         """Record that the worker left in order, and how (not 0). The last write of a worker."""
         _END.pack_into(self._memory, _END_OFFSET, end)
 
+    def record_pulse(self) -> None:
+        """Record that the main thread runs. A process that is stopped, or whose interpreter is held by one call, does not get here."""
+        _PULSE.pack_into(self._memory, _PULSE_OFFSET, time.monotonic())
+
     @property
     def held(self) -> int:
         return CAPACITY - len(self._free)
@@ -112,6 +118,10 @@ class ClaimBlock:
         """Record a successful heartbeat with the time at which it was sent, not answered."""
         with suppress(ValueError, TypeError):  # closed meanwhile: the worker has just ended
             _BEAT.pack_into(self._memory, 0, time.monotonic() if at is None else at)
+
+    def seconds_since_pulse(self) -> float:
+        """Return the seconds since the worker's main thread last ran."""
+        return time.monotonic() - float(_PULSE.unpack_from(self._memory, _PULSE_OFFSET)[0])
 
     @property
     def end(self) -> int:

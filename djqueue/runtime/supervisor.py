@@ -41,6 +41,8 @@ _FAREWELL_SECONDS = 3.0
 _HURRY_SECONDS = 0.5
 _MOST_FAILED_STARTS = 3
 
+HUNG_SECONDS = 30.0
+"""How long the main thread of a worker may not run before it is reported."""
 OVERDUE_SECONDS = 40.0
 """This long after a task's timeout, its worker could not end it: the supervisor kills the process."""
 
@@ -137,6 +139,7 @@ class Supervisor:
                 return self._exit_code
             for one in living:
                 self._advance(one)
+                self._watch_pulse(one)
                 self._end_overdue(one)
             self._watch_store()
             if self._registrar.is_refused:
@@ -208,6 +211,7 @@ class Supervisor:
         if one.is_ready and one.is_announced and not one.is_working and not self._is_stopping:
             self._successions.failed_starts = 0
             one.is_working = True
+            one.claims.record_pulse()
             one.send(GO)
             telemetry.emit("djqueue.worker.start", worker=one.name, id=one.id, pid=one.process.pid)
 
@@ -274,6 +278,22 @@ class Supervisor:
             else:
                 self._registrar.deregister(one.id)
         one.close()
+
+    def _watch_pulse(self, one: Child) -> None:
+        """Report a worker that stands still although this process sends heartbeats for it.
+
+        It is not killed: its task may be at work in one long call that holds the interpreter, and has set no timeout.
+        """
+        seconds = one.claims.seconds_since_pulse()
+        if one.is_working and (seconds > HUNG_SECONDS) != one.is_hung:
+            one.is_hung = not one.is_hung
+            if one.is_hung:
+                jobs, pid = list(one.claims.begun()), one.process.pid
+                telemetry.emit(
+                    "djqueue.worker.hung", logging.ERROR, worker=one.name, pid=pid, seconds=seconds, jobs=jobs
+                )
+            else:
+                telemetry.emit("djqueue.worker.moves", worker=one.name)
 
     def _end_overdue(self, one: Child) -> None:
         """Kill a worker that could not end a task: a task that holds the interpreter stops every thread of its process."""

@@ -190,6 +190,7 @@ class Worker:
                     return _RECYCLE
             self._check_parts()
             self._lingering.look()
+            self._claims.record_pulse()
 
     def _receive(self) -> bytes:
         """Return the command that the supervisor has sent; nothing if the supervisor is gone."""

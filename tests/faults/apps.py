@@ -9,7 +9,7 @@ from typing import Any
 from django.apps import AppConfig
 
 from djqueue.compat import task_finished
-from djqueue.runtime import lingering
+from djqueue.runtime import lingering, supervisor
 
 
 class FaultsConfig(AppConfig):
@@ -27,6 +27,7 @@ class FaultsConfig(AppConfig):
             task_finished.connect(partial(_receive, seconds), weak=False)
         if os.environ.get("DJQUEUE_TEST_HASTE"):
             lingering.REPORT_SECONDS, lingering.GIVE_UP_SECONDS = 0.5, 1.0
+            supervisor.HUNG_SECONDS = 2.0
 
 
 def _receive(seconds: float, **_: Any) -> None:
