@@ -102,7 +102,7 @@ class Workflow:
         ``work``: a task and its positional arguments, or a signature (with keyword arguments), a chain, a group, or another
         workflow. Results travel by ``Result`` only: ``.s()`` and ``.si()`` are the same here. ``deps``: names of this workflow,
         which may be added later, ``"other.name"`` for a job of a workflow in it, and jobs that exist already (a ``TaskResult``
-        or an id); or a dict from these to their ``on_failure``. ``options``: those of ``Task.using()``.
+        or its id as an int; a string is a name); or a dict from these to their ``on_failure``. ``options``: those of ``Task.using()``.
         """
         self._check_name(name)
         check_on_failure(on_failure)
@@ -239,6 +239,6 @@ def dependency_key(name: str, dep: object) -> str | int:
     id = job_id(getattr(dep, "id", dep)) if not isinstance(dep, bool) else None
     if not id:
         raise InvalidWorkflow(
-            f"Job {name!r}: invalid dependency {dep!r:.200}. Use a name of this workflow, a TaskResult, or the id of a job."
+            f"Job {name!r}: invalid dependency {dep!r:.200}. Use a name of this workflow, a TaskResult, or the id of a job as an int."
         )
     return id
