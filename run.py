@@ -58,7 +58,7 @@ CANARY_TESTS = (
     "tests/test_backends.py",
     "tests/test_tasks.py",
 )
-SIDE_BY_SIDE = ("-n", "3", "--dist", "loadscope")
+SIDE_BY_SIDE = ("-n", "3", "--dist", "loadscope", "--no-loadscope-reorder")
 """The whole suite runs in three processes, each with servers of its own: most tests wait for other processes."""
 POSTGRES = {"15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
 BACKENDS = ("postgres", "redis")
