@@ -121,12 +121,7 @@ class Flows:
 
 
 @pytest.fixture
-def flows(request, engine, worker, me) -> Flows:
-    for verb in getattr(request.cls, "verbs", ("insert_flow", "close_flow", "flow")):
-        if not hasattr(engine, verb):
-            pytest.skip(f"This engine does not have the verb {verb} yet.")
-    if not hasattr(worker.maintainer, "settle"):
-        pytest.skip("This engine does not settle yet.")
+def flows(engine, worker, me) -> Flows:
     return Flows(engine, worker, me)
 
 
@@ -603,8 +598,6 @@ class TestUnique:
 
 
 class TestReading:
-    verbs = ("flows", "flow_jobs", "upstreams", "downstreams", "results")
-
     def test_a_flow_is_read_as_it_was_stored(self, flows):
         new = NewFlow(FlowKind.BATCH, "import", OnFailure.CANCEL, is_open=True, meta='{"by": "Ünal"}', unique_key="k")
         inserted = flows.insert(job(), flows=(new,))
@@ -737,8 +730,6 @@ class TestReading:
 
 
 class TestCancelFlow:
-    verbs = ("cancel_flow",)
-
     def test_every_job_that_has_not_ended_is_cancelled(self, flows):
         inserted = flows.insert(
             *[job() for _ in range(3)],
@@ -775,8 +766,6 @@ class TestCancelFlow:
 
 
 class TestRetry:
-    verbs = ("retry_flow",)
-
     def test_a_retried_job_revives_what_it_stopped(self, flows):
         inserted = flows.insert(job(), *[job(after(place)) for place in range(5)])
         flows.end(inserted.job_ids[0], "discarded")
@@ -881,8 +870,6 @@ class TestRetry:
 
 
 class TestSignal:
-    verbs = ("signal",)
-
     def wait(self, flows, **fields) -> tuple[int, int]:
         waits = FlowJob(NewJob(SIGNAL_TASK, delay=timedelta(hours=1), **fields), 0)
         return flows.insert(waits, job(after(0))).job_ids
@@ -920,8 +907,6 @@ class TestSignal:
 
 
 class TestSteps:
-    verbs = ("step_here",)
-
     def test_a_step_is_kept_for_the_next_attempt(self, flows):
         flows.engine.insert([NewJob("tests.task", meta='{"a": 1}')], now=NOW)
         [claimed] = flows.fetch()
@@ -959,8 +944,6 @@ class TestSteps:
 
 
 class TestPrune:
-    verbs = ("flows", "flow_jobs", "retry_flow")  # without retry_flow, nobody would miss what was pruned
-
     RULES = tuple(PruneRule(state, max_age=timedelta(0)) for state in FINAL_STATES)
 
     def prune(self, flows) -> int:

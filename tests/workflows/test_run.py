@@ -8,7 +8,6 @@ import pytest
 from django.db import transaction
 
 from djqueue import Batch, Result, Workflow, chain, compat, group
-from djqueue.engines.postgres import PostgresEngine
 from djqueue.exceptions import InvalidJob, InvalidWorkflow
 from djqueue.jobs.states import JobState
 from djqueue.models import Job
@@ -33,12 +32,7 @@ from tests.workflows.tasks import (
     total,
 )
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(
-        not hasattr(PostgresEngine, "step_here"), reason="The engine has not got all verbs of flows yet."
-    ),
-]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def ended(result: TaskResult) -> tuple[str, Any]:
